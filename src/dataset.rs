@@ -1,0 +1,14 @@
+//! Labels on disk: where they are, what they say, what is wrong with them, and how they are changed without loss.
+
+pub mod check;
+pub mod convert;
+pub mod data_yaml;
+pub mod fix;
+pub mod label;
+pub mod open;
+pub mod parse;
+pub mod sample;
+pub mod voc;
+
+pub use label::{ClassId, Label, Split};
+pub use open::{Dataset, DatasetError, ImageEntry};

@@ -1,0 +1,1 @@
+//! data.yaml in its usual variants, read and written.

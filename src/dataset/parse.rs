@@ -1,0 +1,1 @@
+//! The one parser of YOLO label files: each row with its verdict.

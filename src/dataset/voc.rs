@@ -1,0 +1,1 @@
+//! Pascal VOC folders: XML annotations and ImageSets.

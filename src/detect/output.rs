@@ -1,0 +1,1 @@
+//! What detection leaves behind: drawn pictures and text files.

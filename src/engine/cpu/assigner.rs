@@ -1,0 +1,1 @@
+//! Task-aligned assignment: which anchor points learn which ground-truth boxes.

@@ -1,0 +1,1 @@
+//! Batch norm, activation and residual as one op, and its backward.

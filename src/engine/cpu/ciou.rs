@@ -1,0 +1,1 @@
+//! Complete IoU with its gradient.

@@ -1,0 +1,1 @@
+//! Box distributions and class logits into boxes and scores.

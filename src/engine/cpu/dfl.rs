@@ -1,0 +1,1 @@
+//! Distribution focal loss: its value, gradient, and decoding.

@@ -1,0 +1,1 @@
+//! Nearest-neighbour enlargement: upsample by two, and the sum of enlarged maps.

@@ -1,0 +1,1 @@
+//! Average and max pooling.

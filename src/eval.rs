@@ -1,0 +1,8 @@
+//! How good a detector is: matching, average precision, operating point, and validation over a split.
+
+pub mod ap;
+pub mod matching;
+pub mod validate;
+
+pub use ap::{ClassMetrics, Metrics};
+pub use validate::{ValOptions, validate};

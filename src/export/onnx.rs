@@ -1,0 +1,1 @@
+//! A deploy-form network as an ONNX model.

@@ -1,0 +1,1 @@
+//! The messages of the ONNX format that we write, as `prost` structs.

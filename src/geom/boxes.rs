@@ -1,0 +1,79 @@
+//! The box types: corners in pixels, and centre and size as fractions of the image.
+
+/// Width and height in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size {
+    pub width: u32,
+    pub height: u32,
+}
+
+impl Size {
+    pub fn new(width: u32, height: u32) -> Self {
+        Self { width, height }
+    }
+
+    pub fn square(side: u32) -> Self {
+        Self { width: side, height: side }
+    }
+}
+
+/// A box by its corners, in pixels of whatever space the name says (image, input, screen).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Xyxy {
+    pub x1: f32,
+    pub y1: f32,
+    pub x2: f32,
+    pub y2: f32,
+}
+
+impl Xyxy {
+    pub fn new(x1: f32, y1: f32, x2: f32, y2: f32) -> Self {
+        Self { x1, y1, x2, y2 }
+    }
+
+    pub fn width(&self) -> f32 {
+        self.x2 - self.x1
+    }
+
+    pub fn height(&self) -> f32 {
+        self.y2 - self.y1
+    }
+
+    pub fn area(&self) -> f32 {
+        self.width() * self.height()
+    }
+
+    /// The part inside an image of this size; empty boxes collapse onto its edge.
+    pub fn clipped(&self, size: Size) -> Self {
+        let (w, h) = (size.width as f32, size.height as f32);
+        Self { x1: self.x1.clamp(0.0, w), y1: self.y1.clamp(0.0, h), x2: self.x2.clamp(0.0, w), y2: self.y2.clamp(0.0, h) }
+    }
+
+    /// As fractions of an image of this size.
+    pub fn to_xywhn(&self, size: Size) -> Xywhn {
+        let (w, h) = (size.width as f32, size.height as f32);
+        Xywhn { cx: (self.x1 + self.x2) / 2.0 / w, cy: (self.y1 + self.y2) / 2.0 / h, w: self.width() / w, h: self.height() / h }
+    }
+}
+
+/// A box by centre and size, as fractions of the image (0 to 1 when it lies inside).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Xywhn {
+    pub cx: f32,
+    pub cy: f32,
+    pub w: f32,
+    pub h: f32,
+}
+
+impl Xywhn {
+    /// In pixels of an image of this size.
+    pub fn to_xyxy(&self, size: Size) -> Xyxy {
+        let (w, h) = (size.width as f32, size.height as f32);
+        Xyxy {
+            x1: (self.cx - self.w / 2.0) * w,
+            y1: (self.cy - self.h / 2.0) * h,
+            x2: (self.cx + self.w / 2.0) * w,
+            y2: (self.cy + self.h / 2.0) * h,
+        }
+    }
+}

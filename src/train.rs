@@ -1,0 +1,14 @@
+//! Training: sample recipes, loader, schedules, optimizer, EMA, the loop, and the run folder.
+
+pub mod config;
+pub mod ema;
+pub mod event;
+pub mod loader;
+pub mod recipe;
+pub mod run_folder;
+pub mod schedule;
+pub mod trainer;
+
+pub use config::{Hyp, TrainConfig};
+pub use event::{EpochReport, StepReport, TrainEvent, TrainPlan, TrainSummary};
+pub use trainer::{TrainError, train};

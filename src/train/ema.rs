@@ -1,0 +1,1 @@
+//! Exponential moving average of all floating-point values of a network.

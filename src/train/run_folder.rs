@@ -1,0 +1,1 @@
+//! The run folder: run.yaml, results.csv, events.jsonl, weights.

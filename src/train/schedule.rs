@@ -1,0 +1,1 @@
+//! Learning rate, momentum and accumulation of every step.

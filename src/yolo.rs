@@ -1,0 +1,10 @@
+//! YOLOv9 as data: variants, blocks, heads, weight names, and the forms of the network.
+
+pub mod blocks;
+pub mod init;
+pub mod network;
+pub mod variant;
+pub mod weights;
+
+pub use network::{Form, Head, Network, NetworkGraph};
+pub use variant::{Model, ModelSize};

@@ -1,0 +1,1 @@
+//! The blocks that the layer tables name, as graph nodes.

@@ -1,0 +1,1 @@
+//! Values of a new network's parameters.

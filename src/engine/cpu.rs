@@ -10,6 +10,8 @@ pub mod loss;
 pub mod nearest;
 pub mod optimizer;
 pub mod pool;
+pub mod silu;
+pub mod simd;
 pub mod view;
 
 use super::graph::TensorId;

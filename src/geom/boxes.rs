@@ -1,4 +1,7 @@
-//! The box types: corners in pixels, and centre and size as fractions of the image.
+//! What is a box? Corners in pixels, or centre and size as fractions of the image, and the way between the two.
+//!
+//! In:  numbers in one of the two forms, and the size of the image.
+//! Out: the other form. Nothing is clipped unless the name says so.
 
 /// Width and height in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +77,41 @@ impl Xywhn {
             y1: (self.cy - self.h / 2.0) * h,
             x2: (self.cx + self.w / 2.0) * w,
             y2: (self.cy + self.h / 2.0) * h,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_box_past_the_edge_is_cut_there_and_one_outside_collapses() {
+        let size = Size::new(100, 50);
+        assert_eq!(Xyxy::new(-5.0, 10.0, 120.0, 60.0).clipped(size), Xyxy::new(0.0, 10.0, 100.0, 50.0));
+        assert_eq!(Xyxy::new(150.0, -30.0, 160.0, -20.0).clipped(size).area(), 0.0);
+    }
+
+    #[test]
+    fn the_whole_image_is_one_by_one_around_a_half() {
+        let whole = Xyxy::new(0.0, 0.0, 640.0, 480.0).to_xywhn(Size::new(640, 480));
+        assert_eq!(whole, Xywhn { cx: 0.5, cy: 0.5, w: 1.0, h: 1.0 });
+    }
+
+    proptest! {
+        #[test]
+        fn corners_survive_the_way_through_fractions(
+            (width, height) in (1u32..8000, 1u32..8000),
+            (cx, cy, w, h) in (0.0f32..1.0, 0.0f32..1.0, 0.0f32..1.0, 0.0f32..1.0),
+        ) {
+            let size = Size::new(width, height);
+            let start = Xywhn { cx, cy, w, h };
+            let back = start.to_xyxy(size).to_xywhn(size);
+            for (a, b) in [(cx, back.cx), (cy, back.cy), (w, back.w), (h, back.h)] {
+                prop_assert!((a - b).abs() < 1e-5, "{start:?} came back as {back:?}");
+            }
         }
     }
 }

@@ -9,6 +9,6 @@ pub mod run_folder;
 pub mod schedule;
 pub mod trainer;
 
-pub use config::{Hyp, TrainConfig};
-pub use event::{EpochReport, StepReport, TrainEvent, TrainPlan, TrainSummary};
+pub use config::{Hyp, HypChoice, TrainConfig};
+pub use event::{EpochReport, StepReport, TrainEvent, TrainPlan, TrainStage, TrainSummary};
 pub use trainer::{TrainError, train};

@@ -31,10 +31,28 @@ pub enum ValError {
     Dataset(#[from] crate::dataset::DatasetError),
     #[error("the {split} split of {dataset} has no images")]
     EmptySplit { split: &'static str, dataset: String },
+    #[error("none of the {n_images} images of the {split} split can be decoded; the first: {reason}")]
+    NothingDecodes { split: &'static str, n_images: usize, reason: String },
     #[error("the weights know {weights} classes, the dataset names {dataset}")]
     ClassCount { weights: usize, dataset: usize },
+    #[error("validation runs on the CPU in this version, not on GPU {index}")]
+    Device { index: usize },
     #[error("cancelled")]
     Cancelled,
+}
+
+impl ValError {
+    /// What the person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Dataset(error) => error.hint(),
+            Self::EmptySplit { split, .. } => Some(format!("give `{split}:` in data.yaml a folder with pictures, or name another split")),
+            Self::NothingDecodes { .. } => Some("`boxwright check` lists what is wrong with each picture".into()),
+            Self::ClassCount { .. } => Some("use weights that were trained on this dataset, or a dataset with the same `names`".into()),
+            Self::Device { .. } => Some("use --device cpu".into()),
+            Self::Cancelled => None,
+        }
+    }
 }
 
 /// Runs the network (any form) over the split: rectangular batches, padding 0.5 stride, as published.

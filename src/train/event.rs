@@ -1,6 +1,10 @@
 //! What training tells while it runs; the same values are the lines of `events.jsonl`.
+//!
+//! Never prints or writes. Field names are those that the window, `--json` and `events.jsonl` share.
 
 use std::path::PathBuf;
+
+use serde_json::{Value, json};
 
 use crate::eval::Metrics;
 
@@ -13,7 +17,7 @@ pub struct TrainPlan {
     pub n_labels: usize,
     pub steps_per_epoch: usize,
     pub n_parameters: usize,
-    /// Peak memory of a training step, planned.
+    /// Peak memory of the process while it trains, planned.
     pub planned_bytes: u64,
     /// Images and rows that will not be used, with the reason.
     pub dropped: Vec<String>,
@@ -22,19 +26,25 @@ pub struct TrainPlan {
 /// After a batch.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct StepReport {
+    /// Counted from 0.
     pub epoch: usize,
+    /// Counted from 0 since the start of training.
     pub step: usize,
+    /// Means over the batch, with gains and the auxiliary branch's share.
     pub box_loss: f32,
     pub cls_loss: f32,
     pub dfl_loss: f32,
+    /// Of the convolution weights.
     pub lr: f64,
+    /// Of the accumulated gradient before clipping; of the last optimizer step where this batch made none.
     pub grad_norm: f32,
     pub images_per_sec: f32,
 }
 
 /// After an epoch and its validation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct EpochReport {
+    /// Counted from 0.
     pub epoch: usize,
     /// Means over the epoch.
     pub box_loss: f32,
@@ -47,7 +57,7 @@ pub struct EpochReport {
 }
 
 /// At the end, also after a stop.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct TrainSummary {
     pub run_dir: PathBuf,
     pub epochs_done: usize,
@@ -58,11 +68,73 @@ pub struct TrainSummary {
     pub peak_bytes: u64,
 }
 
+impl TrainSummary {
+    /// The last line of `events.jsonl` and of `--json`.
+    pub fn to_json(&self) -> Value {
+        with_event("finished", json!(self))
+    }
+}
+
+/// What takes long enough beside the steps to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrainStage {
+    /// Reading and decoding the pictures.
+    Preparing,
+    Validating,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrainEvent {
     Plan(TrainPlan),
     Step(StepReport),
     Epoch(EpochReport),
+    /// How far a stage between the steps is; not kept in `events.jsonl`.
+    Progress {
+        stage: TrainStage,
+        done: u64,
+        total: u64,
+    },
     /// Something worth telling that does not stop the run.
     Note(String),
+}
+
+impl TrainEvent {
+    /// One line of `events.jsonl` and of `--json`: an object with `"event"` first.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Plan(plan) => with_event("plan", json!(plan)),
+            Self::Step(step) => with_event("step", json!(step)),
+            Self::Epoch(epoch) => with_event("epoch", json!(epoch)),
+            Self::Progress { stage, done, total } => json!({"event": "progress", "stage": stage, "done": done, "total": total}),
+            Self::Note(text) => json!({"event": "note", "text": text}),
+        }
+    }
+}
+
+fn with_event(name: &str, fields: Value) -> Value {
+    let mut line = serde_json::Map::new();
+    line.insert("event".into(), name.into());
+    if let Value::Object(fields) = fields {
+        line.extend(fields);
+    }
+    line.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_begins_with_its_event_and_holds_every_field() {
+        let step =
+            StepReport { epoch: 1, step: 17, box_loss: 1.5, cls_loss: 2.0, dfl_loss: 0.5, lr: 0.01, grad_norm: 3.0, images_per_sec: 20.0 };
+        assert_eq!(
+            TrainEvent::Step(step).to_json().to_string(),
+            r#"{"event":"step","epoch":1,"step":17,"box_loss":1.5,"cls_loss":2.0,"dfl_loss":0.5,"lr":0.01,"grad_norm":3.0,"images_per_sec":20.0}"#
+        );
+        assert_eq!(TrainEvent::Note("a \"b\"".into()).to_json().to_string(), r#"{"event":"note","text":"a \"b\""}"#);
+        let progress = TrainEvent::Progress { stage: TrainStage::Preparing, done: 1, total: 2 };
+        assert_eq!(progress.to_json().to_string(), r#"{"event":"progress","stage":"preparing","done":1,"total":2}"#);
+    }
 }

@@ -1,1 +1,317 @@
+//! The one core behind the window and the command line: commands in, events out, and the state that both show.
+//!
+//! `Session::apply` is the only door that changes anything. It acts at once or starts a job; jobs report through one
+//! bounded channel, which `poll` drains for the window and `wait` for the command line. State is plain data with public
+//! fields, changed here alone: drawing reads it.
 
+pub mod bench;
+pub mod command;
+pub mod event;
+pub mod failure;
+pub mod job;
+pub mod pictures;
+pub mod settings;
+pub mod tasks;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+pub use command::{Command, DetectRequest, OpenTarget};
+pub use event::{CommandDone, Event, PictureResult};
+pub use failure::{Failure, FailureKind};
+pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
+pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
+pub use settings::{Settings, ThemeChoice};
+
+use crate::dataset::check::CheckReport;
+use crate::dataset::fix::Receipt;
+use crate::dataset::{Dataset, Label};
+use crate::export::ExportReport;
+use crate::train::{EpochReport, StepReport, TrainPlan, TrainSummary};
+use job::RunningJob;
+
+/// The open dataset with everything that was read of it.
+#[derive(Clone, Debug)]
+pub struct OpenDataset {
+    pub dataset: Arc<Dataset>,
+    /// Labels by image, in the order of `dataset.images`; empty until the reading job has finished.
+    pub labels: Arc<Vec<Vec<Label>>>,
+}
+
+/// What is known of the latest training run, while it runs and afterwards.
+#[derive(Clone, Debug, Default)]
+pub struct RunView {
+    pub plan: Option<TrainPlan>,
+    pub steps: Vec<StepReport>,
+    pub epochs: Vec<EpochReport>,
+    pub notes: Vec<String>,
+    pub summary: Option<TrainSummary>,
+    pub epochs_wanted: usize,
+}
+
+/// A message to the person, kept until dismissed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    pub id: u64,
+    pub is_error: bool,
+    pub text: String,
+    pub hint: Option<String>,
+}
+
+/// The state of the program. Fields are for reading; `apply` changes them.
+pub struct Session {
+    pub settings: Settings,
+    pub dataset: Option<OpenDataset>,
+    pub report: Option<Arc<CheckReport>>,
+    /// Of the last fix, dry run or undo.
+    pub receipt: Option<Receipt>,
+    pub run: Option<RunView>,
+    /// Weights that the Detect and Export workspaces use: the last ones trained or opened.
+    pub weights: Option<PathBuf>,
+    /// Class names of the last detection.
+    pub detection_names: Vec<String>,
+    pub detections: Vec<PictureResult>,
+    pub export: Option<ExportReport>,
+    pub notices: Vec<Notice>,
+    pub jobs: Vec<JobStatus>,
+    pub pictures: Pictures,
+
+    running: Vec<RunningJob>,
+    next_id: u64,
+    sender: Sender<JobMessage>,
+    receiver: Receiver<JobMessage>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Session {
+    /// A session whose jobs call `wake` when there is something to poll.
+    pub fn new(settings: Settings, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
+        // Big enough for a burst of findings; a job whose channel is full waits with results and drops progress.
+        let (sender, receiver) = bounded(1024);
+        let pictures = Pictures::new(&wake);
+        Self {
+            settings,
+            dataset: None,
+            report: None,
+            receipt: None,
+            run: None,
+            weights: None,
+            detection_names: Vec::new(),
+            detections: Vec::new(),
+            export: None,
+            notices: Vec::new(),
+            jobs: Vec::new(),
+            pictures,
+            running: Vec::new(),
+            next_id: 1,
+            sender,
+            receiver,
+            wake,
+        }
+    }
+
+    /// Carries out a command, or starts the job that does.
+    pub fn apply(&mut self, command: Command) {
+        match command {
+            Command::Cancel(id) => {
+                for job in self.running.iter().filter(|job| job.id == id) {
+                    job.cancel();
+                }
+                for status in self.jobs.iter_mut().filter(|status| status.id == id) {
+                    status.stopping = true;
+                }
+            }
+            Command::DismissNotice(id) => self.notices.retain(|notice| notice.id != id),
+            Command::LoadPicture(key) => self.pictures.request(key),
+            Command::UseWeights(path) => self.weights = Some(path),
+            Command::SetTheme(theme) => {
+                self.settings.theme = theme;
+                if let Err(error) = self.settings.save() {
+                    self.notice(&Failure::mendable(format!("settings were not saved: {error}"), None));
+                }
+            }
+            Command::Open(path) => self.open(path),
+            command => self.start_job(command),
+        }
+    }
+
+    /// Takes in what jobs have sent, for at most `budget`; returns the events in order.
+    pub fn poll(&mut self, budget: Duration) -> Vec<Event> {
+        let start = Instant::now();
+        self.pictures.poll();
+        let mut events = Vec::new();
+        while start.elapsed() < budget {
+            let Ok(message) = self.receiver.try_recv() else { break };
+            events.extend(self.absorb(message));
+        }
+        events
+    }
+
+    /// Waits for the next event; `None` when no job is left.
+    pub fn wait(&mut self) -> Option<Event> {
+        while !self.running.is_empty() {
+            let Ok(message) = self.receiver.recv() else { return None };
+            if let Some(event) = self.absorb(message) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// A flag that cancels the job with this id when set (for a Ctrl-C handler, which may do nothing else).
+    pub fn cancel_flag(&self, id: JobId) -> Option<Arc<std::sync::atomic::AtomicBool>> {
+        self.running.iter().find(|job| job.id == id).map(RunningJob::flag)
+    }
+
+    pub fn is_running(&self, kind: JobKind) -> bool {
+        self.jobs.iter().any(|job| job.kind == kind)
+    }
+
+    /// The labels of an image by its index; empty while they are being read.
+    pub fn labels(&self, image: usize) -> &[Label] {
+        self.dataset.as_ref().and_then(|open| open.labels.get(image)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Opens what a path turns out to be: a dataset, a run folder, or weights.
+    fn open(&mut self, path: PathBuf) {
+        match OpenTarget::of(&path) {
+            OpenTarget::Weights(path) => self.weights = Some(path),
+            OpenTarget::Dataset(path) => self.start_job(Command::Open(path)),
+        }
+    }
+
+    fn start_job(&mut self, command: Command) {
+        let Some(kind) = command.job_kind() else { return };
+        if self.is_running(kind) {
+            let text = format!("{} is already running", kind.title());
+            self.notice(&Failure::mendable(text, Some("wait for it or stop it first".to_owned())));
+            return;
+        }
+        self.prepare(&command);
+        let id = JobId(self.next_id);
+        self.next_id += 1;
+        let inputs =
+            tasks::Inputs { dataset: self.dataset.as_ref().map(|open| open.dataset.clone()), state_dir: self.settings.state_dir.clone() };
+        match RunningJob::start(id, kind, self.sender.clone(), self.wake.clone(), move |context| tasks::run(command, &inputs, context)) {
+            Ok(job) => {
+                self.running.push(job);
+                self.jobs.push(JobStatus { id, kind, done: 0, total: 0, stopping: false });
+            }
+            Err(error) => self.notice(&Failure::unexpected(format!("cannot start a thread: {error}"))),
+        }
+    }
+
+    /// What a job replaces is cleared when it starts, so that old and new results are never mixed.
+    fn prepare(&mut self, command: &Command) {
+        match command {
+            Command::Train(config) => self.run = Some(RunView { epochs_wanted: config.epochs, ..RunView::default() }),
+            Command::Detect(_) => self.detections.clear(),
+            Command::Export { .. } => self.export = None,
+            _ => {}
+        }
+    }
+
+    /// Changes the state by one message of a job; returns it as an event unless it is only bookkeeping.
+    fn absorb(&mut self, message: JobMessage) -> Option<Event> {
+        match message {
+            JobMessage::Progress { job, done, total } => {
+                for status in self.jobs.iter_mut().filter(|status| status.id == job) {
+                    (status.done, status.total) = (done, total);
+                }
+                Some(Event::Progress { job, done, total })
+            }
+            JobMessage::Event(event) => {
+                self.take_in(&event);
+                Some(event)
+            }
+            JobMessage::Finished { job, result } => {
+                self.running.retain(|running| running.id != job);
+                self.jobs.retain(|status| status.id != job);
+                match result {
+                    Ok(done) => {
+                        self.take_in_done(&done);
+                        Some(Event::Finished { job, done })
+                    }
+                    Err(failure) => {
+                        self.notice(&failure);
+                        Some(Event::Failed { job, failure })
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, event: &Event) {
+        match event {
+            Event::Labels(labels) => {
+                if let Some(open) = &mut self.dataset {
+                    open.labels = labels.clone();
+                }
+            }
+            Event::Train(event) => {
+                use crate::train::TrainEvent;
+                let run = self.run.get_or_insert_default();
+                match event {
+                    TrainEvent::Plan(plan) => run.plan = Some(plan.clone()),
+                    TrainEvent::Step(step) => run.steps.push(*step),
+                    TrainEvent::Epoch(epoch) => run.epochs.push(epoch.clone()),
+                    TrainEvent::Note(note) => run.notes.push(note.clone()),
+                }
+            }
+            Event::Detection { names, result } => {
+                if self.detection_names != **names {
+                    self.detection_names.clone_from(names);
+                }
+                self.detections.push((**result).clone());
+            }
+            Event::Opened(dataset) => {
+                self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });
+                self.report = None;
+                self.receipt = None;
+            }
+            Event::Finding(_) | Event::Progress { .. } | Event::Finished { .. } | Event::Failed { .. } | Event::Note(_) => {}
+        }
+    }
+
+    fn take_in_done(&mut self, done: &CommandDone) {
+        match done {
+            CommandDone::Checked(report) => self.report = Some(report.clone()),
+            CommandDone::Fixed { receipt, dry_run } => {
+                self.receipt = Some(receipt.clone());
+                if !dry_run && !receipt.changes.is_empty() {
+                    self.read_again();
+                }
+            }
+            CommandDone::Undone(receipt) => {
+                self.receipt = Some(receipt.clone());
+                self.read_again();
+            }
+            CommandDone::Trained(summary) => {
+                self.weights = Some(summary.run_dir.join("weights").join("best.safetensors"));
+                self.run.get_or_insert_default().summary = Some(summary.clone());
+            }
+            CommandDone::Exported(report) => self.export = Some(report.clone()),
+            CommandDone::Opened | CommandDone::Validated { .. } | CommandDone::Detected { .. } | CommandDone::Converted(_) => {}
+            CommandDone::SampleWritten { .. } | CommandDone::Benched(_) => {}
+        }
+    }
+
+    /// Labels changed on disk: read them again and check once more.
+    fn read_again(&mut self) {
+        if let Some(open) = &self.dataset {
+            let source = open.dataset.source.clone();
+            self.start_job(Command::ReadLabels(source));
+            self.start_job(Command::Check { path: None });
+        }
+    }
+
+    fn notice(&mut self, failure: &Failure) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let Failure { message, hint, .. } = failure;
+        self.notices.push(Notice { id, is_error: failure.kind != FailureKind::Cancelled, text: message.clone(), hint: hint.clone() });
+    }
+}

@@ -1,0 +1,117 @@
+//! What a person can ask for, from either front end.
+
+use std::path::{Path, PathBuf};
+
+use super::bench::BenchRequest;
+use super::job::{JobId, JobKind};
+use super::pictures::PictureKey;
+use super::settings::ThemeChoice;
+use crate::dataset::sample::SampleOptions;
+use crate::detect::DetectOptions;
+use crate::engine::Device;
+use crate::eval::ValOptions;
+use crate::export::ExportFormat;
+use crate::train::TrainConfig;
+
+/// A wish. Those with a `path: Option` act on the open dataset when it is absent.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Opens a dataset (folder, data.yaml), a run folder or weights.
+    Open(PathBuf),
+    /// Reads the labels of the dataset at this path again.
+    ReadLabels(PathBuf),
+    Check {
+        path: Option<PathBuf>,
+    },
+    Fix {
+        path: Option<PathBuf>,
+        dry_run: bool,
+    },
+    Undo {
+        path: Option<PathBuf>,
+    },
+    ConvertToYolo {
+        source: PathBuf,
+        out: PathBuf,
+    },
+    Sample {
+        out: PathBuf,
+        options: SampleOptions,
+    },
+    Train(TrainConfig),
+    /// `options.imgsz` 0: the size that the weights were trained with.
+    Val {
+        data: PathBuf,
+        weights: PathBuf,
+        options: ValOptions,
+    },
+    Detect(DetectRequest),
+    Export {
+        weights: PathBuf,
+        format: ExportFormat,
+        out: PathBuf,
+    },
+    Bench(BenchRequest),
+    /// Stops a job; what it has written stays whole.
+    Cancel(JobId),
+    DismissNotice(u64),
+    LoadPicture(PictureKey),
+    UseWeights(PathBuf),
+    SetTheme(ThemeChoice),
+}
+
+/// Detection on files.
+#[derive(Clone, Debug)]
+pub struct DetectRequest {
+    pub weights: PathBuf,
+    /// A file, a folder, or a pattern.
+    pub source: PathBuf,
+    pub options: DetectOptions,
+    pub device: Device,
+    /// Where drawn pictures and text files go; `None` writes nothing.
+    pub out: Option<PathBuf>,
+    pub save_img: bool,
+    pub save_txt: bool,
+}
+
+impl Command {
+    /// The kind of job that carries it out, if it needs one; two of a kind never run at once.
+    pub fn job_kind(&self) -> Option<JobKind> {
+        Some(match self {
+            Self::Open(_) => JobKind::Open,
+            Self::ReadLabels(_) => JobKind::ReadLabels,
+            Self::Check { .. } => JobKind::Check,
+            Self::Fix { .. } => JobKind::Fix,
+            Self::Undo { .. } => JobKind::Undo,
+            Self::ConvertToYolo { .. } => JobKind::Convert,
+            Self::Sample { .. } => JobKind::Sample,
+            Self::Train(_) => JobKind::Train,
+            Self::Val { .. } => JobKind::Val,
+            Self::Detect(_) => JobKind::Detect,
+            Self::Export { .. } => JobKind::Export,
+            Self::Bench(_) => JobKind::Bench,
+            Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => return None,
+        })
+    }
+}
+
+/// What a path given to the program turns out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenTarget {
+    Dataset(PathBuf),
+    Weights(PathBuf),
+}
+
+impl OpenTarget {
+    /// Weights by their ending, a run folder by its `weights` folder, all else is tried as a dataset.
+    pub fn of(path: &Path) -> Self {
+        let best = path.join("weights").join("best.safetensors");
+        if path.extension().is_some_and(|ending| ending == "safetensors") {
+            Self::Weights(path.to_path_buf())
+        } else if best.is_file() {
+            Self::Weights(best)
+        } else {
+            Self::Dataset(path.to_path_buf())
+        }
+    }
+}

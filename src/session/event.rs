@@ -1,0 +1,83 @@
+//! What happened: the events that the window draws and `--json` prints.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::failure::Failure;
+use super::job::JobId;
+use crate::dataset::check::{CheckReport, Finding};
+use crate::dataset::convert::ConvertReport;
+use crate::dataset::fix::Receipt;
+use crate::dataset::{Dataset, Label};
+use crate::detect::PictureDetections;
+use crate::eval::Metrics;
+use crate::export::ExportReport;
+use crate::train::{TrainEvent, TrainSummary};
+
+/// Detections of one picture file, or why there are none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PictureResult {
+    pub path: PathBuf,
+    pub outcome: Result<PictureDetections, String>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    Progress {
+        job: JobId,
+        done: u64,
+        total: u64,
+    },
+    Opened(Arc<Dataset>),
+    Labels(Arc<Vec<Vec<Label>>>),
+    Finding(Finding),
+    Train(TrainEvent),
+    Detection {
+        names: Arc<Vec<String>>,
+        result: Box<PictureResult>,
+    },
+    /// Something worth telling that stops nothing.
+    Note(String),
+    /// The last event of a job that went well.
+    Finished {
+        job: JobId,
+        done: CommandDone,
+    },
+    /// The last event of a job that did not.
+    Failed {
+        job: JobId,
+        failure: Failure,
+    },
+}
+
+/// The result of a command.
+#[derive(Clone, Debug)]
+pub enum CommandDone {
+    Opened,
+    Checked(Arc<CheckReport>),
+    Fixed {
+        receipt: Receipt,
+        dry_run: bool,
+    },
+    Undone(Receipt),
+    Converted(ConvertReport),
+    SampleWritten {
+        out: PathBuf,
+        n_images: usize,
+    },
+    Trained(TrainSummary),
+    Validated {
+        metrics: Metrics,
+        names: Vec<String>,
+        skipped: Vec<String>,
+    },
+    Detected {
+        n_pictures: usize,
+        n_detections: usize,
+        n_unreadable: usize,
+        out: Option<PathBuf>,
+    },
+    Exported(ExportReport),
+    /// One JSON object with the figures.
+    Benched(serde_json::Value),
+}

@@ -1,0 +1,67 @@
+//! What the program remembers between starts, and where it keeps its own files.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ThemeChoice {
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+/// Settings of a person on a machine. An unreadable file gives the defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    pub theme: ThemeChoice,
+    /// Journals and receipts of fixes; never inside a dataset.
+    #[serde(skip)]
+    pub state_dir: PathBuf,
+    #[serde(skip)]
+    path: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { theme: ThemeChoice::default(), state_dir: std::env::temp_dir().join("boxwright"), path: None }
+    }
+}
+
+impl Settings {
+    /// Settings of this person: below `BOXWRIGHT_HOME` if set, else in the platform's folders.
+    pub fn load() -> Self {
+        let home = std::env::var_os("BOXWRIGHT_HOME").map(PathBuf::from);
+        let dirs = directories::ProjectDirs::from("", "", "boxwright");
+        let state_dir = home.clone().or_else(|| dirs.as_ref().map(|dirs| dirs.data_local_dir().to_path_buf()));
+        let config_dir = home.or_else(|| dirs.as_ref().map(|dirs| dirs.config_dir().to_path_buf()));
+        let path = config_dir.map(|dir| dir.join("settings.json"));
+        let read = |path: &Path| serde_json::from_slice(&std::fs::read(path).ok()?).ok();
+        let mut settings: Self = path.as_deref().and_then(read).unwrap_or_default();
+        settings.path = path;
+        if let Some(state_dir) = state_dir {
+            settings.state_dir = state_dir;
+        }
+        settings
+    }
+
+    /// Settings that keep everything below one folder and are never saved; for tests.
+    pub fn in_dir(dir: &Path) -> Self {
+        Self { state_dir: dir.to_path_buf(), ..Self::default() }
+    }
+
+    pub(super) fn save(&self) -> std::io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let dir = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir)?;
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        serde_json::to_writer_pretty(&mut file, self)?;
+        file.flush()?;
+        file.persist(path)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! What each command's job does: calls the rooms below and turns their results into events.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::command::Command;
+use super::event::{CommandDone, Event};
+use super::failure::Failure;
+use super::job::JobContext;
+use crate::dataset::check;
+use crate::dataset::convert;
+use crate::dataset::fix;
+use crate::dataset::sample;
+use crate::dataset::{Dataset, DatasetError};
+use crate::train;
+
+/// What a job takes from the session.
+pub struct Inputs {
+    pub dataset: Option<Arc<Dataset>>,
+    pub state_dir: PathBuf,
+}
+
+type Done = Result<CommandDone, Failure>;
+
+/// Carries out a command that needs a job.
+pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
+    let check_in = |done, total| context.check_in(done, total);
+    match command {
+        Command::Open(path) => open(&path, context),
+        Command::ReadLabels(path) => read_labels(&path, inputs, context),
+        Command::Check { path } => check_dataset(path.as_deref(), inputs, context),
+        Command::Fix { path, dry_run } => {
+            let dataset = dataset_of(path.as_deref(), inputs)?;
+            let receipt = fix::fix(&dataset, &inputs.state_dir, dry_run, &check_in)?;
+            Ok(CommandDone::Fixed { receipt, dry_run })
+        }
+        Command::Undo { path } => {
+            let dataset = dataset_of(path.as_deref(), inputs)?;
+            Ok(CommandDone::Undone(fix::undo(&dataset, &inputs.state_dir)?))
+        }
+        Command::ConvertToYolo { source, out } => {
+            let dataset = Dataset::open(&source)?;
+            Ok(CommandDone::Converted(convert::to_yolo(&dataset, &out, &check_in)?))
+        }
+        Command::Sample { out, options } => {
+            sample::write_sample(&out, &options, &check_in)?;
+            Ok(CommandDone::SampleWritten { out, n_images: options.n_images })
+        }
+        Command::Train(config) => {
+            let summary = train::train(&config, &mut |event| context.emit(Event::Train(event)))?;
+            Ok(CommandDone::Trained(summary))
+        }
+        other => Err(Failure::unexpected(format!("{other:?} is not a job"))),
+    }
+}
+
+fn dataset_of(path: Option<&Path>, inputs: &Inputs) -> Result<Arc<Dataset>, Failure> {
+    match (path, &inputs.dataset) {
+        (Some(path), _) => Ok(Arc::new(Dataset::open(path)?)),
+        (None, Some(dataset)) => Ok(dataset.clone()),
+        (None, None) => Err(Failure::mendable("no dataset is open", Some("open a folder or a data.yaml first".to_owned()))),
+    }
+}
+
+fn open(path: &Path, context: &JobContext) -> Done {
+    let dataset = Arc::new(Dataset::open(path)?);
+    for note in &dataset.notes {
+        go_on(context.emit(Event::Note(note.clone())))?;
+    }
+    go_on(context.emit(Event::Opened(dataset.clone())))?;
+    emit_labels(&dataset, context)?;
+    Ok(CommandDone::Opened)
+}
+
+fn read_labels(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {
+    let open = inputs.dataset.as_ref().filter(|dataset| dataset.source == path);
+    let dataset = match open {
+        Some(dataset) => dataset.clone(),
+        None => Arc::new(Dataset::open(path)?),
+    };
+    emit_labels(&dataset, context)?;
+    Ok(CommandDone::Opened)
+}
+
+fn emit_labels(dataset: &Dataset, context: &JobContext) -> Result<(), Failure> {
+    let total = dataset.images.len() as u64;
+    let mut labels = Vec::with_capacity(dataset.images.len());
+    for (index, image) in dataset.images.iter().enumerate() {
+        if index % 256 == 0 {
+            go_on(context.check_in(index as u64, total))?;
+        }
+        // A label file that cannot be read is a finding of the check; here its image shows no boxes.
+        labels.push(dataset.labels(image).unwrap_or_default());
+    }
+    go_on(context.emit(Event::Labels(Arc::new(labels))))
+}
+
+fn check_dataset(path: Option<&Path>, inputs: &Inputs, context: &JobContext) -> Done {
+    let dataset = dataset_of(path, inputs)?;
+    let report = check::check(&dataset, &|done, total| context.check_in(done, total))?;
+    for finding in &report.findings {
+        go_on(context.emit(Event::Finding(finding.clone())))?;
+    }
+    Ok(CommandDone::Checked(Arc::new(report)))
+}
+
+fn go_on(flow: ControlFlow<()>) -> Result<(), Failure> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Failure::cancelled()),
+    }
+}
+
+impl From<DatasetError> for Failure {
+    fn from(error: DatasetError) -> Self {
+        match error {
+            DatasetError::Cancelled => Self::cancelled(),
+            error => Self::from_error(&error, error.hint()),
+        }
+    }
+}
+
+impl From<train::TrainError> for Failure {
+    fn from(error: train::TrainError) -> Self {
+        Self::from_error(&error, error.hint())
+    }
+}

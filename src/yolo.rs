@@ -6,5 +6,5 @@ pub mod network;
 pub mod variant;
 pub mod weights;
 
-pub use network::{Form, Head, Network, NetworkGraph};
-pub use variant::{Model, ModelSize};
+pub use network::{Form, Head, LossTensors, Network, NetworkGraph};
+pub use variant::{Model, ModelSize, UnknownModel};

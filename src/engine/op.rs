@@ -59,7 +59,7 @@ pub const BN_EPS: f32 = 1e-3;
 /// Share of the batch in the running statistics: new = (1 - momentum) * old + momentum * batch.
 pub const BN_MOMENTUM: f32 = 0.03;
 
-/// The constants of the detection loss; `Default` holds the published values.
+/// The constants of the detection loss; `LossSpec::published` holds the published values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossSpec {
     pub n_classes: usize,
@@ -77,6 +77,25 @@ pub struct LossSpec {
     pub beta: f32,
     /// Positive weight of the class loss.
     pub cls_pw: f32,
+}
+
+impl LossSpec {
+    /// The published constants. `dual`: the loss of an auxiliary and a main head, else of one head.
+    pub fn published(n_classes: usize, dual: bool) -> Self {
+        Self {
+            n_classes,
+            reg_max: 16,
+            strides: vec![8, 16, 32],
+            head_weights: if dual { vec![0.25, 1.0] } else { vec![1.0] },
+            box_gain: 7.5,
+            cls_gain: 0.5,
+            dfl_gain: 1.5,
+            top_k: 10,
+            alpha: 0.5,
+            beta: 6.0,
+            cls_pw: 1.0,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -259,6 +259,8 @@ impl Session {
                     TrainEvent::Step(step) => run.steps.push(*step),
                     TrainEvent::Epoch(epoch) => run.epochs.push(epoch.clone()),
                     TrainEvent::Note(note) => run.notes.push(note.clone()),
+                    // Passes by; nothing of it is kept.
+                    TrainEvent::Progress { .. } => {}
                 }
             }
             Event::Detection { names, result } => {

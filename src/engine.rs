@@ -1,6 +1,8 @@
 //! Tensors, the static graph, its gradients, its plan, and the executors. Knows nothing of images or detectors.
 
 pub mod cpu;
+#[cfg(test)]
+pub(crate) mod golden;
 pub mod gradients;
 pub mod graph;
 pub mod op;

@@ -1,11 +1,13 @@
 //! The CPU executor: the reference, and what runs where there is no GPU.
 
 pub mod assigner;
+pub mod bce;
 pub mod bn_act;
 pub mod ciou;
 pub mod conv;
 pub mod decode;
 pub mod dfl;
+pub mod exp;
 pub mod loss;
 pub mod nearest;
 pub mod optimizer;

@@ -6,6 +6,23 @@ pub mod draw;
 pub mod encode;
 pub mod resize;
 
+#[cfg(test)]
+mod golden {
+    //! Reference pictures, which are BGR.
+
+    use safetensors::SafeTensors;
+
+    use super::Picture;
+    use crate::geom::Size;
+
+    pub(super) fn golden_picture(file: &SafeTensors<'_>, name: &str) -> Picture {
+        let tensor = file.tensor(name).expect("the reference picture is in its file");
+        let (height, width) = (tensor.shape()[0] as u32, tensor.shape()[1] as u32);
+        let rgb = tensor.data().chunks_exact(3).flat_map(|bgr| [bgr[2], bgr[1], bgr[0]]).collect();
+        Picture { size: Size::new(width, height), rgb }
+    }
+}
+
 use crate::geom::Size;
 
 /// An 8-bit RGB picture, rows from the top, three bytes a pixel.

@@ -47,6 +47,7 @@ impl Xyxy {
     }
 
     /// The part inside an image of this size; empty boxes collapse onto its edge.
+    #[must_use]
     pub fn clipped(&self, size: Size) -> Self {
         let (w, h) = (size.width as f32, size.height as f32);
         Self { x1: self.x1.clamp(0.0, w), y1: self.y1.clamp(0.0, h), x2: self.x2.clamp(0.0, w), y2: self.y2.clamp(0.0, h) }
@@ -55,7 +56,7 @@ impl Xyxy {
     /// As fractions of an image of this size.
     pub fn to_xywhn(&self, size: Size) -> Xywhn {
         let (w, h) = (size.width as f32, size.height as f32);
-        Xywhn { cx: (self.x1 + self.x2) / 2.0 / w, cy: (self.y1 + self.y2) / 2.0 / h, w: self.width() / w, h: self.height() / h }
+        Xywhn { cx: f32::midpoint(self.x1, self.x2) / w, cy: f32::midpoint(self.y1, self.y2) / h, w: self.width() / w, h: self.height() / h }
     }
 }
 

@@ -56,7 +56,12 @@ impl Xyxy {
     /// As fractions of an image of this size.
     pub fn to_xywhn(&self, size: Size) -> Xywhn {
         let (w, h) = (size.width as f32, size.height as f32);
-        Xywhn { cx: f32::midpoint(self.x1, self.x2) / w, cy: f32::midpoint(self.y1, self.y2) / h, w: self.width() / w, h: self.height() / h }
+        Xywhn {
+            cx: f32::midpoint(self.x1, self.x2) / w,
+            cy: f32::midpoint(self.y1, self.y2) / h,
+            w: self.width() / w,
+            h: self.height() / h,
+        }
     }
 }
 

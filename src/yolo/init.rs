@@ -20,9 +20,9 @@ pub(super) fn fill(params: &mut Params, head: &str, n_classes: usize, seed: u64)
         let values = params.get_mut(id);
         match spec.kind {
             ParamKind::ConvWeight => fill_uniform(values, fan_in(&spec), seed, &spec.name),
-            ParamKind::ConvBias => values.fill(0.0),
             ParamKind::BnGamma | ParamKind::BnVar => values.fill(1.0),
-            ParamKind::BnBeta | ParamKind::BnMean => values.fill(0.0),
+            // Biases get their values below.
+            ParamKind::ConvBias | ParamKind::BnBeta | ParamKind::BnMean => values.fill(0.0),
         }
     }
     let biases: Vec<ParamId> = params.ids().filter(|&id| params.spec(id).kind == ParamKind::ConvBias).collect();
@@ -45,7 +45,7 @@ fn head_bias(branch: &str, n_classes: usize) -> Option<f32> {
     let mut parts = branch.strip_suffix(".2.bias")?.strip_prefix(".cv")?.split('.');
     let branch: usize = parts.next()?.parse().ok()?;
     let stride = *STRIDES.get(parts.next()?.parse::<usize>().ok()?)?;
-    if branch % 2 == 0 {
+    if branch.is_multiple_of(2) {
         return Some(1.0);
     }
     let cells = (640.0 / stride as f64).powi(2);

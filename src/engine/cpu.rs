@@ -7,7 +7,6 @@ pub mod ciou;
 pub mod conv;
 pub mod decode;
 pub mod dfl;
-pub mod exp;
 pub mod loss;
 pub mod nearest;
 pub mod optimizer;

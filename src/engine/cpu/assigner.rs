@@ -76,20 +76,20 @@ pub fn assign(spec: &LossSpec, truth: &[TruthBox], points: &[[f32; 2]], predicti
     claims.sort_by_key(|claim| claim.anchor);
     let settled: Vec<Claim> = claims
         .chunk_by(|a, b| a.anchor == b.anchor)
-        .map(|rivals| match rivals {
-            [claim] => *claim,
-            _ => {
-                let anchor = rivals[0].anchor;
-                let predicted = corners[anchor].expect("a claimed point was decoded");
-                let (mut winner, mut most) = (0, f32::NEG_INFINITY);
-                for (index, truth) in truth.iter().enumerate() {
-                    let overlap = overlap(truth.corners, predicted);
-                    if overlap > most {
-                        (winner, most) = (index, overlap);
-                    }
-                }
-                Claim { anchor, truth: winner, overlap: most, metric: metric(&truth[winner], anchor, most) }
+        .map(|rivals| {
+            if let [claim] = rivals {
+                return *claim;
             }
+            let anchor = rivals[0].anchor;
+            let predicted = corners[anchor].expect("a claimed point was decoded");
+            let (mut winner, mut most) = (0, f32::NEG_INFINITY);
+            for (index, truth) in truth.iter().enumerate() {
+                let overlap = overlap(truth.corners, predicted);
+                if overlap > most {
+                    (winner, most) = (index, overlap);
+                }
+            }
+            Claim { anchor, truth: winner, overlap: most, metric: metric(&truth[winner], anchor, most) }
         })
         .collect();
 

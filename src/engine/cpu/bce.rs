@@ -8,7 +8,8 @@
 //!
 //! Never decides what is a positive: the assigner does.
 
-use super::exp::exp;
+use super::silu::exp;
+use super::simd::{Kernel, dispatch};
 
 /// Logits that are treated at once: the width of the vectors.
 const LANES: usize = 16;
@@ -18,30 +19,46 @@ const BLOCK: usize = 512 * LANES;
 /// Sum of the loss of `logits` with all targets zero; writes `scale` times its gradient.
 pub fn background_loss(logits: &[f32], scale: f32, gradients: &mut [f32]) -> f64 {
     assert_eq!(logits.len(), gradients.len());
-    let mut loss = 0.0;
-    for (logits, gradients) in logits.chunks(BLOCK).zip(gradients.chunks_mut(BLOCK)) {
-        let mut positive_part = [0.0f64; LANES];
-        let mut product = [1.0f64; LANES];
-        let (whole, rest) = logits.as_chunks::<LANES>();
-        let (whole_gradients, rest_gradients) = gradients.as_chunks_mut::<LANES>();
-        for (logits, gradients) in whole.iter().zip(whole_gradients) {
-            let e: [f32; LANES] = std::array::from_fn(|k| exp(-logits[k].abs()));
-            *gradients = std::array::from_fn(|k| scale * (if logits[k] >= 0.0 { 1.0 } else { e[k] } / (1.0 + e[k])));
-            for k in 0..LANES {
-                positive_part[k] += f64::from(logits[k].max(0.0));
-                product[k] *= 1.0 + f64::from(e[k]);
+    dispatch(Background { logits, scale, gradients })
+}
+
+struct Background<'a> {
+    logits: &'a [f32],
+    scale: f32,
+    gradients: &'a mut [f32],
+}
+
+impl Kernel for Background<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> f64 {
+        let Self { logits, scale, gradients } = self;
+        let mut loss = 0.0;
+        for (logits, gradients) in logits.chunks(BLOCK).zip(gradients.chunks_mut(BLOCK)) {
+            let mut positive_part = [0.0f64; LANES];
+            let mut product = [1.0f64; LANES];
+            let (whole, rest) = logits.as_chunks::<LANES>();
+            let (whole_gradients, rest_gradients) = gradients.as_chunks_mut::<LANES>();
+            for (logits, gradients) in whole.iter().zip(whole_gradients) {
+                let e: [f32; LANES] = std::array::from_fn(|k| exp::<FMA>(-logits[k].abs()));
+                *gradients = std::array::from_fn(|k| scale * (if logits[k] >= 0.0 { 1.0 } else { e[k] } / (1.0 + e[k])));
+                for k in 0..LANES {
+                    positive_part[k] += f64::from(logits[k].max(0.0));
+                    product[k] *= 1.0 + f64::from(e[k]);
+                }
             }
+            for (k, (&logit, gradient)) in rest.iter().zip(rest_gradients).enumerate() {
+                let e = exp::<FMA>(-logit.abs());
+                *gradient = scale * (if logit >= 0.0 { 1.0 } else { e } / (1.0 + e));
+                positive_part[k] += f64::from(logit.max(0.0));
+                product[k] *= 1.0 + f64::from(e);
+            }
+            // Pairwise would be no more exact: these are 16 terms of the same sign.
+            loss += positive_part.iter().sum::<f64>() + product.iter().map(|product| product.ln()).sum::<f64>();
         }
-        for (k, (&logit, gradient)) in rest.iter().zip(rest_gradients).enumerate() {
-            let e = exp(-logit.abs());
-            *gradient = scale * (if logit >= 0.0 { 1.0 } else { e } / (1.0 + e));
-            positive_part[k] += f64::from(logit.max(0.0));
-            product[k] *= 1.0 + f64::from(e);
-        }
-        // Pairwise would be no more exact: these are 16 terms of the same sign.
-        loss += positive_part.iter().sum::<f64>() + product.iter().map(|product| product.ln()).sum::<f64>();
+        loss
     }
-    loss
 }
 
 /// What a logit with this target adds to the loss and to its gradient over a background logit.

@@ -9,7 +9,8 @@
 use rayon::prelude::*;
 
 use super::dfl::expected_bin;
-use super::exp::sigmoid;
+use super::silu::sigmoid;
+use super::simd::{Kernel, dispatch};
 use super::view::View;
 
 /// Anchor points of one piece of work.
@@ -27,39 +28,65 @@ pub fn decode(levels: &[(View, View)], strides: &[usize], reg_max: usize, out: &
         for ((reg, cls), &stride) in levels.iter().zip(strides) {
             assert_eq!(reg.shape.c, 4 * reg_max, "channels of the box distributions");
             assert_eq!(cls.shape.c, n_classes, "channels of the class logits");
-            let (n_cells, width) = (reg.shape.h * reg.shape.w, reg.shape.w);
+            let n_cells = reg.shape.h * reg.shape.w;
             let of_level = out.split_off_mut(..n_cells * row).expect("the levels together have all anchor points");
             of_level.par_chunks_mut(BLOCK * row).enumerate().for_each(|(block, rows)| {
-                for (i, row) in rows.chunks_exact_mut(row).enumerate() {
-                    let cell = block * BLOCK + i;
-                    let pixel = image * n_cells + cell;
-                    let point = [(cell % width) as f32 + 0.5, (cell / width) as f32 + 0.5];
-                    decode_cell(reg.pixel(pixel), cls.pixel(pixel), point, stride as f32, row);
-                }
+                dispatch(DecodeBlock { reg: *reg, cls: *cls, first_pixel: image * n_cells, first_cell: block * BLOCK, stride, rows });
             });
         }
     }
 }
 
-/// One row; `point` is the anchor point in strides.
-#[inline(always)]
-fn decode_cell(reg: &[f32], cls: &[f32], point: [f32; 2], stride: f32, row: &mut [f32]) {
-    let [left, top, right, bottom] = ltrb(reg);
-    let (bbox, scores) = row.split_at_mut(4);
-    bbox[0] = (point[0] + (right - left) / 2.0) * stride;
-    bbox[1] = (point[1] + (bottom - top) / 2.0) * stride;
-    bbox[2] = (left + right) * stride;
-    bbox[3] = (top + bottom) * stride;
-    for (score, &logit) in scores.iter_mut().zip(cls) {
-        *score = sigmoid(logit);
+/// Some anchor points of one level of one image.
+struct DecodeBlock<'a> {
+    reg: View<'a>,
+    cls: View<'a>,
+    /// Of the image, in the level's tensors.
+    first_pixel: usize,
+    /// Of the block, in the image.
+    first_cell: usize,
+    stride: usize,
+    rows: &'a mut [f32],
+}
+
+impl Kernel for DecodeBlock<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let (width, stride) = (self.reg.shape.w, self.stride as f32);
+        for (i, row) in self.rows.chunks_exact_mut(4 + self.cls.shape.c).enumerate() {
+            let cell = self.first_cell + i;
+            let (x, y) = ((cell % width) as f32 + 0.5, (cell / width) as f32 + 0.5);
+            let [left, top, right, bottom] = ltrb::<FMA>(self.reg.pixel(self.first_pixel + cell));
+            let (bbox, scores) = row.split_at_mut(4);
+            bbox[0] = (x + (right - left) / 2.0) * stride;
+            bbox[1] = (y + (bottom - top) / 2.0) * stride;
+            bbox[2] = (left + right) * stride;
+            bbox[3] = (top + bottom) * stride;
+            for (score, &logit) in scores.iter_mut().zip(self.cls.pixel(self.first_pixel + cell)) {
+                *score = sigmoid::<FMA>(logit);
+            }
+        }
     }
 }
 
-/// Distances from the anchor point to the sides, in strides.
+/// Distances of one anchor point to the sides of its box (left, top, right, bottom), in strides.
+pub struct Ltrb<'a>(pub &'a [f32]);
+
+impl Kernel for Ltrb<'_> {
+    type Output = [f32; 4];
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> [f32; 4] {
+        ltrb::<FMA>(self.0)
+    }
+}
+
 #[inline(always)]
-pub fn ltrb(reg: &[f32]) -> [f32; 4] {
+fn ltrb<const FMA: bool>(reg: &[f32]) -> [f32; 4] {
     let reg_max = reg.len() / 4;
-    std::array::from_fn(|side| expected_bin(&reg[side * reg_max..][..reg_max]))
+    std::array::from_fn(|side| expected_bin::<FMA>(&reg[side * reg_max..][..reg_max]))
 }
 
 #[cfg(test)]

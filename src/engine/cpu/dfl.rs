@@ -6,7 +6,7 @@
 //! Decoding for inference is f32 and vectorized; what the loss needs is f64. Never knows where the anchor point is.
 //! Source: arXiv:2006.04388.
 
-use super::exp::exp;
+use super::silu::exp;
 
 /// Largest number of bins a side; YOLOv9 has 16.
 pub const MAX_BINS: usize = 32;
@@ -14,25 +14,25 @@ pub const MAX_BINS: usize = 32;
 /// Targets are clamped this far below the last bin, so that the bin above a target always exists.
 const TARGET_MARGIN: f64 = 0.01;
 
-/// The mean of `softmax(logits)` over the bins 0, 1, 2, …
+/// The mean of `softmax(logits)` over the bins 0, 1, 2, … To be called from a [`Kernel`](super::simd::Kernel).
 #[inline(always)]
-pub fn expected_bin(logits: &[f32]) -> f32 {
+pub fn expected_bin<const FMA: bool>(logits: &[f32]) -> f32 {
     match logits.as_array::<16>() {
-        Some(logits) => expected_bin_of_16(logits),
-        None => expected_bin_of_any(logits),
+        Some(logits) => expected_bin_of_16::<FMA>(logits),
+        None => expected_bin_of_any::<FMA>(logits),
     }
 }
 
 /// Fixed length: without it the loops over bins do not become vector instructions.
 #[inline(always)]
-fn expected_bin_of_16(logits: &[f32; 16]) -> f32 {
+fn expected_bin_of_16<const FMA: bool>(logits: &[f32; 16]) -> f32 {
     let mut peaks: [f32; 8] = std::array::from_fn(|k| logits[k].max(logits[k + 8]));
     for half in [4, 2, 1] {
         for k in 0..half {
             peaks[k] = peaks[k].max(peaks[k + half]);
         }
     }
-    let e: [f32; 16] = std::array::from_fn(|k| exp(logits[k] - peaks[0]));
+    let e: [f32; 16] = std::array::from_fn(|k| exp::<FMA>(logits[k] - peaks[0]));
     let mut total: [f32; 8] = std::array::from_fn(|k| e[k] + e[k + 8]);
     let mut weighted: [f32; 8] = std::array::from_fn(|k| k as f32 * e[k] + (k + 8) as f32 * e[k + 8]);
     for half in [4, 2, 1] {
@@ -44,11 +44,12 @@ fn expected_bin_of_16(logits: &[f32; 16]) -> f32 {
     weighted[0] / total[0]
 }
 
-fn expected_bin_of_any(logits: &[f32]) -> f32 {
+#[inline(always)]
+fn expected_bin_of_any<const FMA: bool>(logits: &[f32]) -> f32 {
     let peak = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let (mut total, mut weighted) = (0.0, 0.0);
     for (bin, &logit) in logits.iter().enumerate() {
-        let e = exp(logit - peak);
+        let e = exp::<FMA>(logit - peak);
         total += e;
         weighted += bin as f32 * e;
     }
@@ -129,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_flat_distribution_decodes_to_its_middle() {
-        assert_eq!(expected_bin(&[3.0; 16]), 7.5);
-        assert_eq!(expected_bin(&[-2.0; 8]), 3.5);
+        assert_eq!(expected_bin::<false>(&[3.0; 16]), 7.5);
+        assert_eq!(expected_bin::<false>(&[-2.0; 8]), 3.5);
         assert!((Distribution::new(&[0.5; 16]).mean - 7.5).abs() < 1e-12);
     }
 
@@ -138,13 +139,13 @@ mod tests {
     fn a_sure_distribution_decodes_to_its_bin() {
         let mut logits = [-50.0; 16];
         logits[11] = 50.0;
-        assert_eq!(expected_bin(&logits), 11.0);
+        assert_eq!(expected_bin::<false>(&logits), 11.0);
     }
 
     #[test]
     fn sixteen_bins_decode_as_any_other_number() {
         let logits: Vec<f32> = (0..16).map(|k| ((k * 7919) % 23) as f32 * 0.4 - 3.0).collect();
-        let (fast, plain, exact) = (expected_bin(&logits), expected_bin_of_any(&logits), Distribution::new(&logits).mean);
+        let (fast, plain, exact) = (expected_bin::<false>(&logits), expected_bin_of_any::<false>(&logits), Distribution::new(&logits).mean);
         assert!((fast - plain).abs() < 1e-5 && (f64::from(fast) - exact).abs() < 1e-5, "{fast} {plain} {exact}");
     }
 
@@ -197,7 +198,7 @@ mod tests {
     fn distances_agree_with_the_reference() {
         let golden = Golden::open("dfl.safetensors");
         let logits = golden.f32s("decode_raw");
-        let distances: Vec<f32> = logits.chunks_exact(16).map(expected_bin).collect();
+        let distances: Vec<f32> = logits.chunks_exact(16).map(expected_bin::<false>).collect();
         assert_close("distances", &distances, &golden.f32s("decode_dist"), 5e-6, 0.0);
     }
 }

@@ -15,9 +15,10 @@ use rayon::prelude::*;
 use super::assigner::{Positive, Predictions, TruthBox, assign};
 use super::bce::{background_loss, positive_correction};
 use super::ciou::ciou_gradient;
-use super::decode::ltrb;
+use super::decode::Ltrb;
 use super::dfl::{Distribution, MAX_BINS, Target, dfl_loss};
-use super::exp::sigmoid;
+use super::silu::sigmoid;
+use super::simd::dispatch;
 use super::view::{View, ViewMut};
 use crate::engine::op::LossSpec;
 
@@ -91,13 +92,13 @@ impl Predictions for HeadPredictions<'_> {
         let (level, pixel) = self.place(anchor);
         let stride = self.strides[level] as f32;
         let [x, y] = self.points[anchor];
-        let [left, top, right, bottom] = ltrb(self.levels[level].0.pixel(pixel)).map(|distance| distance * stride);
+        let [left, top, right, bottom] = dispatch(Ltrb(self.levels[level].0.pixel(pixel))).map(|distance| distance * stride);
         [x - left, y - top, x + right, y + bottom]
     }
 
     fn score(&self, anchor: usize, class: usize) -> f32 {
         let (level, pixel) = self.place(anchor);
-        sigmoid(self.levels[level].1.pixel(pixel)[class])
+        sigmoid::<false>(self.levels[level].1.pixel(pixel)[class])
     }
 }
 
@@ -289,6 +290,9 @@ mod tests {
         }
     }
 
+    /// Of (reg, cls) of every level of every head, packed.
+    type Gradients = Vec<(Vec<f32>, Vec<f32>)>;
+
     /// Logits of all levels of all heads, each level packed.
     struct Logits {
         n_classes: usize,
@@ -318,7 +322,7 @@ mod tests {
         }
 
         /// Loss and packed gradients of all levels.
-        fn loss(&self, spec: &LossSpec, truth: View) -> ([f32; 4], Vec<(Vec<f32>, Vec<f32>)>) {
+        fn loss(&self, spec: &LossSpec, truth: View) -> ([f32; 4], Gradients) {
             let shapes: Vec<(Shape, Shape)> = self
                 .levels
                 .iter()
@@ -326,8 +330,7 @@ mod tests {
                 .collect();
             let views: Vec<(View, View)> =
                 self.levels.iter().zip(&shapes).map(|((_, _, reg, cls), s)| (View::packed(reg, s.0), View::packed(cls, s.1))).collect();
-            let mut grads: Vec<(Vec<f32>, Vec<f32>)> =
-                shapes.iter().map(|(reg, cls)| (vec![f32::NAN; reg.len()], vec![f32::NAN; cls.len()])).collect();
+            let mut grads: Gradients = shapes.iter().map(|(reg, cls)| (vec![f32::NAN; reg.len()], vec![f32::NAN; cls.len()])).collect();
             let mut grad_views: Vec<(ViewMut, ViewMut)> =
                 grads.iter_mut().zip(&shapes).map(|((reg, cls), s)| (ViewMut::packed(reg, s.0), ViewMut::packed(cls, s.1))).collect();
             let loss = detection_loss(spec, truth, &views, &mut grad_views);

@@ -1,6 +1,7 @@
 //! Tensors, the static graph, its gradients, its plan, and the executors. Knows nothing of images or detectors.
 
 pub mod cpu;
+pub mod cuda;
 #[cfg(test)]
 pub(crate) mod golden;
 pub mod gradients;

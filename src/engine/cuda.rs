@@ -1,0 +1,46 @@
+//! NVIDIA devices: whether the driver is there, and what it lists.
+//!
+//! The driver's library is opened at run time, so the program starts where nothing of CUDA is installed. It is asked for
+//! before any call, because cudarc panics on a missing library.
+
+/// Why no device can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CudaUnavailable {
+    #[error("no NVIDIA driver was found (libcuda.so)")]
+    NoDriver,
+    #[error("the NVIDIA driver did not start: {0}")]
+    Init(String),
+    #[error("the NVIDIA driver lists no device")]
+    NoDevice,
+    #[error("this build was made without the `cuda` feature")]
+    NotBuilt,
+}
+
+/// Names of the devices, in the driver's order.
+///
+/// # Errors
+/// No driver, one that does not start, or no device.
+#[cfg(feature = "cuda")]
+pub fn device_names() -> Result<Vec<String>, CudaUnavailable> {
+    use cudarc::driver::{result, sys};
+
+    let init = |error: cudarc::driver::DriverError| CudaUnavailable::Init(error.to_string());
+    #[expect(unsafe_code, reason = "cudarc marks the test for the library as unsafe")]
+    // SAFETY: only tries to open the driver's library, which runs no code of ours and has no precondition.
+    let present = unsafe { sys::is_culib_present() };
+    if !present {
+        return Err(CudaUnavailable::NoDriver);
+    }
+    result::init().map_err(init)?;
+    let n_devices = result::device::get_count().map_err(init)?;
+    if n_devices == 0 {
+        return Err(CudaUnavailable::NoDevice);
+    }
+    (0..n_devices).map(|ordinal| result::device::get_name(result::device::get(ordinal).map_err(init)?).map_err(init)).collect()
+}
+
+/// Without the feature there is never a device.
+#[cfg(not(feature = "cuda"))]
+pub fn device_names() -> Result<Vec<String>, CudaUnavailable> {
+    Err(CudaUnavailable::NotBuilt)
+}

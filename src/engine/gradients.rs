@@ -1,13 +1,326 @@
 //! The backward pass: more nodes of the same graph, in reverse order of the forward ones.
+//!
+//! In:  a forward graph, and the gradient tensors that its detection loss writes.
+//! Out: the same graph with backward nodes appended.
+//!
+//! The gradient of a buffer is a buffer of the same shape, and the gradient of a slice is the same slice of it, so
+//! concatenation and channel split need no nodes here either. Every channel of a buffer is produced once, so when the walk
+//! meets its producer, all consumers have been met and the gradient is complete.
+//!
+//! Never computes a number, and never reorders or changes a forward node.
 
-use super::graph::Graph;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::graph::{DType, Graph, Node, Shape, TensorId};
+use super::op::{Act, BnMode, Op};
 
 /// Appends the backward nodes of everything that `DetectionLoss` depends on, back to the parameters.
 ///
 /// Gradients of activations live in tensors with the same slices as the activations they belong to. The first writer of a
 /// range of channels overwrites, later ones add (`accumulate`), and where a writer meets a range that is only partly
 /// written, a `Zero` node fills the rest first. Gradients of parameters always add to the gradient arena.
+///
+/// # Panics
+/// If the graph holds what a training graph never holds: a convolution with activation or residual, a batch norm with
+/// running statistics, or nodes of an earlier backward pass.
 pub fn append_gradients(graph: &mut Graph) {
-    let _ = graph;
-    todo!("engine")
+    let mut seeds = Vec::new();
+    for node in &graph.nodes {
+        if let Op::DetectionLoss(_) = node.op {
+            seeds.extend(node.inputs.iter().copied().zip(node.outputs.iter().copied()).skip(1));
+        }
+    }
+    append_gradients_from(graph, &seeds, &[]);
+}
+
+/// Appends the backward nodes of `seeds`, which are (tensor, its gradient) pairs; a seed's gradient may be added to.
+///
+/// Returns the gradient of each of `wanted`, which may be inputs of the graph (else, nobody needs their gradients);
+/// `None` where no seed depends on it.
+pub fn append_gradients_from(graph: &mut Graph, seeds: &[(TensorId, TensorId)], wanted: &[TensorId]) -> Vec<Option<TensorId>> {
+    let needed = needed_channels(graph, wanted);
+    let n_forward = graph.nodes.len();
+    let mut walk = Walk { graph, gradients: HashMap::new(), slices: HashMap::new(), needed };
+    for &(x, gradient) in seeds {
+        walk.seed(x, gradient);
+    }
+    for index in (0..n_forward).rev() {
+        let node = walk.graph.nodes[index].clone();
+        walk.append(&node);
+    }
+    wanted.iter().map(|&x| walk.read(x)).collect()
+}
+
+/// For each buffer, which channels lead back to a parameter or to one of `wanted`. By index of the tensor that owns it.
+fn needed_channels(graph: &Graph, wanted: &[TensorId]) -> Vec<Vec<bool>> {
+    let mut needed: Vec<Vec<bool>> = graph.tensors.iter().map(|tensor| vec![false; tensor.shape.c]).collect();
+    for &x in wanted {
+        let (root, channels) = span(graph, x);
+        needed[root.0 as usize][channels].fill(true);
+    }
+    for node in &graph.nodes {
+        let has_parameters = matches!(node.op, Op::Conv { .. } | Op::BnAct { .. });
+        let is_needed = has_parameters
+            || node.inputs.iter().any(|&x| {
+                let (root, channels) = span(graph, x);
+                needed[root.0 as usize][channels].contains(&true)
+            });
+        if is_needed {
+            for &y in &node.outputs {
+                let (root, channels) = span(graph, y);
+                needed[root.0 as usize][channels].fill(true);
+            }
+        }
+    }
+    needed
+}
+
+/// The owner of a tensor's buffer, and the tensor's channels in it.
+fn span(graph: &Graph, x: TensorId) -> (TensorId, Range<usize>) {
+    let (root, channel) = graph.root(x);
+    (root, channel..channel + graph.shape(x).c)
+}
+
+/// The gradient of one buffer.
+struct BufferGradient {
+    tensor: TensorId,
+    /// By channel.
+    written: Vec<bool>,
+}
+
+struct Walk<'a> {
+    graph: &'a mut Graph,
+    /// By owner of the buffer.
+    gradients: HashMap<TensorId, BufferGradient>,
+    /// Slices of gradients that exist already: (gradient, first channel, count).
+    slices: HashMap<(TensorId, usize, usize), TensorId>,
+    needed: Vec<Vec<bool>>,
+}
+
+impl Walk<'_> {
+    /// Takes `gradient` as what the loss gives for `x`.
+    fn seed(&mut self, x: TensorId, gradient: TensorId) {
+        if self.graph.tensor(x).slice_of.is_none() && !self.gradients.contains_key(&x) {
+            let written = vec![true; self.graph.shape(x).c];
+            self.gradients.insert(x, BufferGradient { tensor: gradient, written });
+        } else {
+            // The buffer has other gradients too, so this one is added to them.
+            self.append_sum(x, &[gradient], 1, "seed");
+        }
+    }
+
+    /// The complete gradient of `x` for its producer, or `None` if nothing depends on `x`.
+    fn read(&mut self, x: TensorId) -> Option<TensorId> {
+        let (root, channels) = span(self.graph, x);
+        let gradient = self.gradients.get(&root)?;
+        if !gradient.written[channels.clone()].contains(&true) {
+            return None;
+        }
+        self.fill(root, channels.clone());
+        Some(self.slice(root, channels))
+    }
+
+    /// Where to write a gradient of `x`, and whether to add to what is there. `None` if nobody needs it.
+    fn write(&mut self, x: TensorId) -> Option<(TensorId, bool)> {
+        let (root, channels) = span(self.graph, x);
+        if !self.needed[root.0 as usize][channels.clone()].contains(&true) {
+            return None;
+        }
+        if !self.gradients.contains_key(&root) {
+            let owner = self.graph.tensor(root);
+            let (name, shape, dtype) = (format!("d {}", owner.name), owner.shape, owner.dtype);
+            let tensor = self.graph.add_tensor(name, shape, dtype);
+            self.gradients.insert(root, BufferGradient { tensor, written: vec![false; shape.c] });
+        }
+        let written = &mut self.gradients.get_mut(&root).expect("inserted above").written[channels.clone()];
+        let accumulate = written.contains(&true);
+        if accumulate {
+            self.fill(root, channels.clone());
+        } else {
+            written.fill(true);
+        }
+        Some((self.slice(root, channels), accumulate))
+    }
+
+    /// Zeroes the channels of a buffer's gradient that nothing has been written to.
+    fn fill(&mut self, root: TensorId, channels: Range<usize>) {
+        let mut first = channels.start;
+        while first < channels.end {
+            let written = &mut self.gradients.get_mut(&root).expect("only buffers with a gradient are filled").written;
+            let count = written[first..channels.end].iter().take_while(|&&written| !written).count();
+            if count == 0 {
+                first += 1;
+                continue;
+            }
+            written[first..first + count].fill(true);
+            let gap = self.slice(root, first..first + count);
+            let name = format!("zero {}", self.graph.tensor(gap).name);
+            self.graph.push(name, Op::Zero, vec![], vec![gap]);
+            first += count;
+        }
+    }
+
+    /// Channels of a buffer's gradient as a tensor.
+    fn slice(&mut self, root: TensorId, channels: Range<usize>) -> TensorId {
+        let whole = self.gradients[&root].tensor;
+        if channels.len() == self.graph.shape(whole).c {
+            return whole;
+        }
+        let graph = &mut *self.graph;
+        *self
+            .slices
+            .entry((whole, channels.start, channels.len()))
+            .or_insert_with(|| graph.channels(whole, channels.start, channels.len()))
+    }
+
+    /// Appends the gradient of `x` as the sum of `d_y` over blocks of `factor` x `factor`.
+    fn append_sum(&mut self, x: TensorId, d_y: &[TensorId], factor: usize, name: &str) {
+        if let Some((d_x, accumulate)) = self.write(x) {
+            let op = Op::NearestSumBackward { factor, n_grads: d_y.len(), accumulate };
+            self.graph.push(format!("d {name}"), op, d_y.to_vec(), vec![d_x]);
+        }
+    }
+
+    /// One tensor that holds the sum of `d_y`.
+    fn sum(&mut self, d_y: &[TensorId], name: &str) -> TensorId {
+        if let [only] = d_y {
+            return *only;
+        }
+        let sum = self.temporary(self.graph.shape(d_y[0]), name);
+        let op = Op::NearestSumBackward { factor: 1, n_grads: d_y.len(), accumulate: false };
+        self.graph.push(format!("d {name}"), op, d_y.to_vec(), vec![sum]);
+        sum
+    }
+
+    fn temporary(&mut self, shape: Shape, name: &str) -> TensorId {
+        self.graph.add_tensor(format!("part of d {name}"), shape, DType::Compute)
+    }
+
+    /// Appends the backward nodes of one forward node.
+    fn append(&mut self, node: &Node) {
+        if let Op::BnStats { mode: BnMode::Running, .. } = node.op {
+            assert!(
+                self.read(node.inputs[0]).is_none(),
+                "{} takes running statistics: only a graph with batch statistics can be differentiated",
+                node.name
+            );
+        }
+        let d_y: Vec<TensorId> = node.outputs.iter().filter_map(|&y| self.read(y)).collect();
+        if d_y.is_empty() {
+            return;
+        }
+        let n_grads = d_y.len();
+        let name = format!("d {}", node.name);
+        match &node.op {
+            // The image needs no gradient; the loss writes its own; statistics are part of `BnAct`'s backward.
+            Op::Input | Op::DetectionLoss(_) | Op::BnStats { .. } => {}
+
+            Op::Conv { spec, weight, bias, act } => {
+                assert!(*act == Act::None, "{}: a convolution with an activation cannot be differentiated", node.name);
+                assert!(node.inputs.len() == 1, "{}: a convolution with a residual cannot be differentiated", node.name);
+                let (spec, weight, bias) = (*spec, *weight, *bias);
+                let d_y = self.sum(&d_y, &node.name);
+                let x = node.inputs[0];
+                // The weights come first: they are the last to need `x`, whose place the gradient of `x` can then take.
+                self.graph.push(format!("{name}.weight"), Op::ConvBackwardWeight { spec, weight, bias }, vec![x, d_y], vec![]);
+                if let Some((d_x, accumulate)) = self.write(x) {
+                    self.graph.push(name, Op::ConvBackwardInput { spec, weight, accumulate }, vec![d_y], vec![d_x]);
+                }
+            }
+
+            Op::BnAct { bns, act, residual } => self.append_bn_act(node, bns, *act, *residual, d_y),
+
+            Op::AvgPool2 => {
+                if let Some((d_x, accumulate)) = self.write(node.inputs[0]) {
+                    self.graph.push(name, Op::AvgPool2Backward { n_grads, accumulate }, d_y, vec![d_x]);
+                }
+            }
+            Op::MaxPool { kernel, stride, pad } => {
+                if let Some((d_x, accumulate)) = self.write(node.inputs[0]) {
+                    let op = Op::MaxPoolBackward { kernel: *kernel, stride: *stride, pad: *pad, n_grads, accumulate };
+                    let inputs = [node.inputs[0]].into_iter().chain(d_y).collect();
+                    self.graph.push(name, op, inputs, vec![d_x]);
+                }
+            }
+            Op::Upsample2 => {
+                if let Some((d_x, accumulate)) = self.write(node.inputs[0]) {
+                    self.graph.push(name, Op::Upsample2Backward { n_grads, accumulate }, d_y, vec![d_x]);
+                }
+            }
+            Op::NearestSum => {
+                let out = self.graph.shape(node.outputs[0]);
+                for &x in &node.inputs {
+                    let factor = out.h / self.graph.shape(x).h;
+                    self.append_sum(x, &d_y, factor, &node.name);
+                }
+            }
+
+            Op::Decode { .. }
+            | Op::Zero
+            | Op::ConvBackwardInput { .. }
+            | Op::ConvBackwardWeight { .. }
+            | Op::BnActBackwardReduce { .. }
+            | Op::BnActBackward { .. }
+            | Op::AvgPool2Backward { .. }
+            | Op::MaxPoolBackward { .. }
+            | Op::Upsample2Backward { .. }
+            | Op::NearestSumBackward { .. } => panic!("{} cannot be differentiated", node.name),
+        }
+    }
+
+    fn append_bn_act(&mut self, node: &Node, bns: &[super::op::BnParams], act: Act, residual: bool, d_out: Vec<TensorId>) {
+        let name = format!("d {}", node.name);
+        let shape = self.graph.shape(node.outputs[0]);
+        let n_grads = d_out.len();
+        let mut inputs = d_out;
+        inputs.extend(&node.inputs[..2 * bns.len()]);
+
+        let sums = self.graph.add_tensor(format!("{name}.sums"), Shape::new(1, 1, 2 * bns.len(), shape.c), DType::F32);
+        let op = Op::BnActBackwardReduce { bns: bns.to_vec(), act, n_grads };
+        self.graph.push(format!("{name}.sums"), op, inputs.clone(), vec![sums]);
+        inputs.push(sums);
+
+        // The op overwrites the gradients of the branches. What else a branch's value feeds (never in YOLOv9, where only
+        // this batch norm reads it) is added up from a temporary.
+        let mut outputs = Vec::new();
+        let mut additions = Vec::new();
+        let mut n_needed = 0;
+        for &y in node.inputs[..2 * bns.len()].iter().step_by(2) {
+            let destination = self.write(y);
+            n_needed += usize::from(destination.is_some());
+            match destination {
+                Some((d_y, false)) => outputs.push(d_y),
+                other => {
+                    let part = self.temporary(shape, &node.name);
+                    outputs.push(part);
+                    additions.extend(other.map(|(d_y, _)| (part, d_y)));
+                }
+            }
+        }
+        let mut accumulate_residual = false;
+        let mut has_residual = false;
+        if residual && let Some((d_residual, accumulate)) = self.write(node.inputs[2 * bns.len()]) {
+            n_needed += 1;
+            has_residual = true;
+            // A node may not write one place twice.
+            if outputs.contains(&d_residual) {
+                let part = self.temporary(shape, &node.name);
+                outputs.push(part);
+                additions.push((part, d_residual));
+            } else {
+                outputs.push(d_residual);
+                accumulate_residual = accumulate;
+            }
+        }
+        if n_needed == 0 {
+            return;
+        }
+        let op = Op::BnActBackward { bns: bns.to_vec(), act, n_grads, residual: has_residual, accumulate_residual };
+        self.graph.push(name.clone(), op, inputs, outputs);
+        for (part, gradient) in additions {
+            let op = Op::NearestSumBackward { factor: 1, n_grads: 1, accumulate: true };
+            self.graph.push(format!("{name}.add"), op, vec![part], vec![gradient]);
+        }
+    }
 }

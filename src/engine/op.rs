@@ -145,3 +145,30 @@ pub enum Op {
     /// `[d_y…]` -> `[d_x]`, sums over blocks of `factor` x `factor` (1: a plain sum).
     NearestSumBackward { factor: usize, n_grads: usize, accumulate: bool },
 }
+
+impl Op {
+    /// What a profile calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Conv { .. } => "conv",
+            Self::BnStats { .. } => "bn_stats",
+            Self::BnAct { .. } => "bn_act",
+            Self::AvgPool2 => "avg_pool2",
+            Self::MaxPool { .. } => "max_pool",
+            Self::Upsample2 => "upsample2",
+            Self::NearestSum => "nearest_sum",
+            Self::Decode { .. } => "decode",
+            Self::DetectionLoss(_) => "detection_loss",
+            Self::Zero => "zero",
+            Self::ConvBackwardInput { .. } => "conv_backward_input",
+            Self::ConvBackwardWeight { .. } => "conv_backward_weight",
+            Self::BnActBackwardReduce { .. } => "bn_act_backward_reduce",
+            Self::BnActBackward { .. } => "bn_act_backward",
+            Self::AvgPool2Backward { .. } => "avg_pool2_backward",
+            Self::MaxPoolBackward { .. } => "max_pool_backward",
+            Self::Upsample2Backward { .. } => "upsample2_backward",
+            Self::NearestSumBackward { .. } => "nearest_sum_backward",
+        }
+    }
+}

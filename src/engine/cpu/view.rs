@@ -31,6 +31,13 @@ impl<'a> View<'a> {
     pub fn pixel(&self, index: usize) -> &'a [f32] {
         &self.data[index * self.pixel_stride..][..self.shape.c]
     }
+
+    /// The packed value.
+    pub fn to_vec(&self) -> Vec<f32> {
+        let mut packed = vec![0.0; self.shape.len()];
+        ViewMut::packed(&mut packed, self.shape).copy_from(*self);
+        packed
+    }
 }
 
 impl<'a> ViewMut<'a> {
@@ -43,5 +50,37 @@ impl<'a> ViewMut<'a> {
     /// The channels of pixel `index`.
     pub fn pixel(&mut self, index: usize) -> &mut [f32] {
         &mut self.data[index * self.pixel_stride..][..self.shape.c]
+    }
+
+    /// The same tensor for a shorter time.
+    pub fn reborrow(&mut self) -> ViewMut<'_> {
+        ViewMut { data: self.data, shape: self.shape, pixel_stride: self.pixel_stride }
+    }
+
+    /// The same tensor to read.
+    pub fn as_view(&self) -> View<'_> {
+        View { data: self.data, shape: self.shape, pixel_stride: self.pixel_stride }
+    }
+
+    /// Takes the value of a tensor of the same shape.
+    pub fn copy_from(&mut self, x: View) {
+        assert_eq!(self.shape, x.shape);
+        if self.shape.is_empty() {
+            return;
+        }
+        if self.pixel_stride == self.shape.c && x.pixel_stride == self.shape.c {
+            let len = self.shape.len();
+            self.data[..len].copy_from_slice(&x.data[..len]);
+            return;
+        }
+        for index in 0..self.shape.n_pixels() {
+            self.pixel(index).copy_from_slice(x.pixel(index));
+        }
+    }
+
+    pub fn fill(&mut self, value: f32) {
+        for index in 0..self.shape.n_pixels() {
+            self.pixel(index).fill(value);
+        }
     }
 }

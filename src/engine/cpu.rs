@@ -18,7 +18,7 @@ pub mod dfl;
 mod executor_tests;
 pub mod loss;
 pub mod nearest;
-mod operands;
+pub mod operands;
 pub mod optimizer;
 pub mod pool;
 pub mod silu;
@@ -80,8 +80,7 @@ impl Executor {
     pub fn new(plan: Plan) -> Self {
         let arena = vec![0.0; plan.arena_len + super::plan::ALIGN];
         let arena_start = arena.as_ptr().align_offset(super::plan::ALIGN * size_of::<f32>()).min(super::plan::ALIGN);
-        let operands: Vec<Operands> =
-            plan.graph.nodes.iter().map(|node| Operands::new(&plan, &node.inputs, &node.outputs)).collect();
+        let operands: Vec<Operands> = plan.graph.nodes.iter().map(|node| Operands::new(&plan, &node.inputs, &node.outputs)).collect();
         let scratch_len = operands.iter().map(Operands::scratch_len).max().unwrap_or(0);
         Self { plan, arena, arena_start, operands, scratch: vec![0.0; scratch_len], frozen: Vec::new() }
     }
@@ -161,12 +160,11 @@ fn run_op(op: &Op, inputs: &[View], outputs: &mut [ViewMut], lent: &mut Lent, fr
         Op::Conv { spec, weight, bias, act } => {
             let params = lent.params();
             let packed;
-            let weights = match frozen {
-                Some(weights) => weights,
-                None => {
-                    packed = PackedWeights::pack(*spec, params.get(*weight));
-                    &packed
-                }
+            let weights = if let Some(weights) = frozen {
+                weights
+            } else {
+                packed = PackedWeights::pack(*spec, params.get(*weight));
+                &packed
             };
             let bias = bias.map(|bias| params.get(bias));
             conv::conv_forward(inputs[0], weights, bias, *act, inputs.get(1).copied(), outputs[0].reborrow());

@@ -168,10 +168,7 @@ impl Walk<'_> {
             return whole;
         }
         let graph = &mut *self.graph;
-        *self
-            .slices
-            .entry((whole, channels.start, channels.len()))
-            .or_insert_with(|| graph.channels(whole, channels.start, channels.len()))
+        *self.slices.entry((whole, channels.start, channels.len())).or_insert_with(|| graph.channels(whole, channels.start, channels.len()))
     }
 
     /// Appends the gradient of `x` as the sum of `d_y` over blocks of `factor` x `factor`.

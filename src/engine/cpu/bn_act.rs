@@ -90,7 +90,7 @@ impl Moments {
         Self { n: 0.0, mean: vec![0.0; c], m2: vec![0.0; c] }
     }
 
-    /// Adds those of other pixels (Chan, Golub, LeVeque 1979).
+    /// Adds those of other pixels (Chan and others, 1979).
     fn merge(&mut self, other: &Self) {
         let share = other.n / (self.n + other.n);
         for channel in 0..self.mean.len() {

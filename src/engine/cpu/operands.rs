@@ -157,7 +157,11 @@ impl Operands {
                 }
                 let gap = between.partition_point(|&(start, _)| start <= input.range.start) - 1;
                 let (start, data) = between[gap];
-                View { data: &data[input.range.start - start..input.range.end - start], shape: input.shape, pixel_stride: input.pixel_stride }
+                View {
+                    data: &data[input.range.start - start..input.range.end - start],
+                    shape: input.shape,
+                    pixel_stride: input.pixel_stride,
+                }
             })
             .collect();
         f(&inputs, &mut outputs);

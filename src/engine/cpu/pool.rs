@@ -188,7 +188,7 @@ impl Kernel for MaxPoolBackward<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<const FMA: bool>(mut self) {
+    fn run<const FMA: bool>(self) {
         let Shape { h, w, c, .. } = self.x.shape;
         let Some(out) = self.d_ys.first().map(|d_y| d_y.shape) else { return };
         let mut best = vec![0.0f32; c];

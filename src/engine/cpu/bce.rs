@@ -41,8 +41,11 @@ impl Kernel for Background<'_> {
             let (whole, rest) = logits.as_chunks::<LANES>();
             let (whole_gradients, rest_gradients) = gradients.as_chunks_mut::<LANES>();
             for (logits, gradients) in whole.iter().zip(whole_gradients) {
-                let e: [f32; LANES] = std::array::from_fn(|k| exp::<FMA>(-logits[k].abs()));
-                *gradients = std::array::from_fn(|k| scale * (if logits[k] >= 0.0 { 1.0 } else { e[k] } / (1.0 + e[k])));
+                let mut e = [0.0f32; LANES];
+                for ((e, &logit), gradient) in e.iter_mut().zip(logits).zip(gradients) {
+                    *e = exp::<FMA>(-logit.abs());
+                    *gradient = scale * (if logit >= 0.0 { 1.0 } else { *e } / (1.0 + *e));
+                }
                 for k in 0..LANES {
                     positive_part[k] += f64::from(logits[k].max(0.0));
                     product[k] *= 1.0 + f64::from(e[k]);
@@ -54,8 +57,9 @@ impl Kernel for Background<'_> {
                 positive_part[k] += f64::from(logit.max(0.0));
                 product[k] *= 1.0 + f64::from(e);
             }
-            // Pairwise would be no more exact: these are 16 terms of the same sign.
-            loss += positive_part.iter().sum::<f64>() + product.iter().map(|product| product.ln()).sum::<f64>();
+            for (positive_part, product) in positive_part.iter().zip(&product) {
+                loss += positive_part + product.ln();
+            }
         }
         loss
     }

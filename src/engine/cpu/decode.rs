@@ -86,7 +86,11 @@ impl Kernel for Ltrb<'_> {
 #[inline(always)]
 fn ltrb<const FMA: bool>(reg: &[f32]) -> [f32; 4] {
     let reg_max = reg.len() / 4;
-    std::array::from_fn(|side| expected_bin::<FMA>(&reg[side * reg_max..][..reg_max]))
+    let mut distances = [0.0; 4];
+    for (distance, logits) in distances.iter_mut().zip(reg.chunks_exact(reg_max)) {
+        *distance = expected_bin::<FMA>(logits);
+    }
+    distances
 }
 
 #[cfg(test)]

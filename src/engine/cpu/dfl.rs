@@ -26,15 +26,26 @@ pub fn expected_bin<const FMA: bool>(logits: &[f32]) -> f32 {
 /// Fixed length: without it the loops over bins do not become vector instructions.
 #[inline(always)]
 fn expected_bin_of_16<const FMA: bool>(logits: &[f32; 16]) -> f32 {
-    let mut peaks: [f32; 8] = std::array::from_fn(|k| logits[k].max(logits[k + 8]));
+    // Halves are folded onto each other; loops, not closures, for those are compiled without the kernel's instructions.
+    let mut peaks = [0.0f32; 8];
+    let (low, high) = logits.split_at(8);
+    for ((peak, &low), &high) in peaks.iter_mut().zip(low).zip(high) {
+        *peak = if low > high { low } else { high };
+    }
     for half in [4, 2, 1] {
         for k in 0..half {
-            peaks[k] = peaks[k].max(peaks[k + half]);
+            peaks[k] = if peaks[k] > peaks[k + half] { peaks[k] } else { peaks[k + half] };
         }
     }
-    let e: [f32; 16] = std::array::from_fn(|k| exp::<FMA>(logits[k] - peaks[0]));
-    let mut total: [f32; 8] = std::array::from_fn(|k| e[k] + e[k + 8]);
-    let mut weighted: [f32; 8] = std::array::from_fn(|k| k as f32 * e[k] + (k + 8) as f32 * e[k + 8]);
+    let mut e = [0.0f32; 16];
+    for (e, &logit) in e.iter_mut().zip(logits) {
+        *e = exp::<FMA>(logit - peaks[0]);
+    }
+    let (mut total, mut weighted) = ([0.0f32; 8], [0.0f32; 8]);
+    for k in 0..8 {
+        total[k] = e[k] + e[k + 8];
+        weighted[k] = k as f32 * e[k] + (k + 8) as f32 * e[k + 8];
+    }
     for half in [4, 2, 1] {
         for k in 0..half {
             total[k] += total[k + half];

@@ -2,7 +2,8 @@
 
 pub mod ap;
 pub mod matching;
+pub mod val_set;
 pub mod validate;
 
 pub use ap::{ClassMetrics, Metrics};
-pub use validate::{ValOptions, validate};
+pub use validate::{ValOptions, ValOutcome, Validator, validate};

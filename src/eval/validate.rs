@@ -1,11 +1,41 @@
-//! Validation: a network over a split of a dataset.
+//! Validation: how good is a network on a split of a dataset?
+//!
+//! In:  a network of any form, a dataset, a split.
+//! Out: precision, recall and mAP; the images left out; the detections worth looking at.
+//!
+//! The network runs in deploy form, in the rectangular batches of `val_set.rs`, with the published thresholds. There is one
+//! evaluator: training, `val` and the window all use this one, so that they can never disagree.
+//!
+//! Never changes the network or a file. Source: spec 10.
 
 use std::ops::ControlFlow;
 
+use rayon::prelude::*;
+
 use super::ap::Metrics;
-use crate::dataset::{Dataset, Split};
+use super::ap::evaluate;
+use super::matching::Truth;
+use super::matching::match_image;
+use super::val_set::ValSet;
+use crate::dataset::Dataset;
+use crate::dataset::Split;
+use crate::engine::BnMode;
 use crate::engine::Device;
+use crate::engine::Params;
+use crate::engine::Plan;
+use crate::engine::TensorId;
+use crate::engine::cpu::Executor;
+use crate::geom::Size;
+use crate::geom::nms::Detection;
+use crate::geom::nms::NmsOptions;
+use crate::geom::nms::nms;
+use crate::yolo::Form;
 use crate::yolo::Network;
+use crate::yolo::NetworkGraph;
+
+/// Input pixels per cell of the three levels, and bins a side of the box distribution.
+const STRIDES: [usize; 3] = [8, 16, 32];
+const REG_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValOptions {
@@ -55,6 +85,20 @@ impl ValError {
     }
 }
 
+/// What a validation found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ValOutcome {
+    pub metrics: Metrics,
+    /// Images that were left out, with the reason.
+    pub dropped: Vec<String>,
+    /// Detections that a person would look at (score of [`SHOWN_SCORE`] or more), in image pixels; by index into
+    /// `Dataset::images`.
+    pub detections: Vec<(usize, Vec<Detection>)>,
+}
+
+/// Scores from which on detections are kept to be looked at.
+pub const SHOWN_SCORE: f32 = 0.25;
+
 /// Runs the network (any form) over the split: rectangular batches, padding 0.5 stride, as published.
 /// Images that do not decode are left out and listed in the second result.
 pub fn validate(
@@ -63,6 +107,159 @@ pub fn validate(
     options: &ValOptions,
     check_in: &dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> Result<(Metrics, Vec<String>), ValError> {
-    let _ = (network, dataset, options, check_in);
-    todo!("eval")
+    let outcome = Validator::new(dataset, *options, 0)?.run(network, check_in)?;
+    Ok((outcome.metrics, outcome.dropped))
+}
+
+/// Validates again and again over the same split, such as after each epoch.
+pub struct Validator {
+    options: ValOptions,
+    n_classes: usize,
+    set: ValSet,
+    executors: Vec<BatchExecutor>,
+}
+
+/// An executor for one batch shape.
+struct BatchExecutor {
+    batch: usize,
+    input_size: Size,
+    executor: Executor,
+    input: TensorId,
+    output: TensorId,
+}
+
+impl Validator {
+    /// Reads labels and picture headers. Fitted pictures are kept between runs up to `keep_bytes`.
+    pub fn new(dataset: &Dataset, options: ValOptions, keep_bytes: usize) -> Result<Self, ValError> {
+        if let Device::Cuda(index) = options.device {
+            return Err(ValError::Device { index });
+        }
+        let set = ValSet::new(dataset, options.split, options.imgsz, options.batch, keep_bytes)?;
+        Ok(Self { options, n_classes: dataset.names.len(), set, executors: Vec::new() })
+    }
+
+    pub fn n_images(&self) -> usize {
+        self.set.images.len()
+    }
+
+    /// Images that will be left out, as far as their headers tell.
+    pub fn dropped(&self) -> &[String] {
+        &self.set.dropped
+    }
+
+    /// Memory of a run: kept pictures, the inputs of a batch, and the executors that may be held at once.
+    pub fn planned_bytes(&self, network: &Network) -> u64 {
+        let deploy = deploy_form(network);
+        let mut shapes: Vec<(usize, Size)> = self.set.batches.iter().map(|batch| (batch.n, batch.input)).collect();
+        shapes.sort_by_key(|(n, size)| (*n, size.width, size.height));
+        shapes.dedup();
+        let arenas = shapes.iter().map(|&(n, size)| plan(&deploy, n, size).0.arena_len * size_of::<f32>());
+        let (mut all, mut largest) = (0, 0);
+        for bytes in arenas {
+            all += bytes;
+            largest = largest.max(bytes);
+        }
+        let pixels = self.set.batches.iter().map(|batch| batch.n * batch.input.width as usize * batch.input.height as usize).max();
+        let inputs = pixels.unwrap_or(0) * (3 * size_of::<f32>() + 3);
+        let parameters = 2 * deploy.params.values.len() * size_of::<f32>();
+        (self.set.keep_bytes() + inputs + parameters + all.min(largest.max(EXECUTOR_BYTES))) as u64
+    }
+
+    /// Runs the network (any form) over the split. `check_in(done, total)` is called after each batch and may stop it.
+    ///
+    /// # Errors
+    /// A network of another class count, a split where no picture decodes, and a stop.
+    pub fn run(&mut self, network: &Network, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<ValOutcome, ValError> {
+        if network.n_classes != self.n_classes {
+            return Err(ValError::ClassCount { weights: network.n_classes, dataset: self.n_classes });
+        }
+        let mut deploy = deploy_form(network);
+        let nms_options = NmsOptions {
+            conf: self.options.conf,
+            iou: self.options.iou,
+            max_detections: self.options.max_detections,
+            multi_label: network.n_classes > 1,
+            agnostic: false,
+        };
+
+        let mut outcome = ValOutcome { dropped: self.set.dropped.clone(), ..ValOutcome::default() };
+        let (mut matched, mut label_classes, mut n_images) = (Vec::new(), Vec::new(), 0);
+        for (index, batch) in self.set.batches.iter().enumerate() {
+            let (values, faults) = self.set.input(batch);
+            let rows = executor_for(&mut self.executors, &deploy, batch.n, batch.input).run(&mut deploy, &values);
+            let images = &self.set.images[batch.first..batch.first + batch.n];
+            let found: Vec<(Vec<Detection>, Vec<Truth>)> = rows
+                .par_chunks(rows.len() / batch.n)
+                .zip(images)
+                .map(|(rows, image)| {
+                    let mut detections = nms(rows, deploy.n_classes, &nms_options);
+                    for detection in &mut detections {
+                        detection.bbox = image.image_from_input(batch.input, detection.bbox);
+                    }
+                    (detections, image.truths(batch.input))
+                })
+                .collect();
+            for (((detections, truths), image), fault) in found.into_iter().zip(images).zip(faults) {
+                if let Some(reason) = fault {
+                    outcome.dropped.push(reason);
+                    continue;
+                }
+                n_images += 1;
+                matched.extend(match_image(&detections, &truths));
+                label_classes.extend(truths.iter().map(|truth| truth.class));
+                let shown = detections.into_iter().filter(|detection| detection.score >= SHOWN_SCORE).collect();
+                outcome.detections.push((image.index, shown));
+            }
+            if check_in(index as u64 + 1, self.set.batches.len() as u64).is_break() {
+                return Err(ValError::Cancelled);
+            }
+        }
+        if n_images == 0 {
+            let reason = outcome.dropped.first().cloned().unwrap_or_default();
+            return Err(ValError::NothingDecodes { split: self.options.split.name(), n_images: outcome.dropped.len(), reason });
+        }
+        outcome.detections.sort_by_key(|(index, _)| *index);
+        outcome.metrics = evaluate(n_images, &matched, &label_classes);
+        Ok(outcome)
+    }
+}
+
+/// Executors are kept for the next run as long as their arenas stay below this; one is always kept.
+const EXECUTOR_BYTES: usize = 512 << 20;
+
+fn executor_for<'a>(executors: &'a mut Vec<BatchExecutor>, network: &Network, batch: usize, input_size: Size) -> &'a mut BatchExecutor {
+    let found = executors.iter().position(|held| held.batch == batch && held.input_size == input_size);
+    let index = found.unwrap_or_else(|| {
+        let (plan, input, output) = plan(network, batch, input_size);
+        let bytes = |held: &BatchExecutor| held.executor.plan.arena_len * size_of::<f32>();
+        while executors.iter().map(bytes).sum::<usize>() + plan.arena_len * size_of::<f32>() > EXECUTOR_BYTES && !executors.is_empty() {
+            executors.remove(0);
+        }
+        executors.push(BatchExecutor { batch, input_size, executor: Executor::new(plan), input, output });
+        executors.len() - 1
+    });
+    &mut executors[index]
+}
+
+impl BatchExecutor {
+    /// The decoded rows of all images.
+    fn run(&mut self, network: &mut Network, values: &[f32]) -> Vec<f32> {
+        self.executor.write(self.input, values);
+        self.executor.run(&mut network.params, &mut Params::default());
+        self.executor.read(self.output)
+    }
+}
+
+fn plan(network: &Network, batch: usize, input_size: Size) -> (Plan, TensorId, TensorId) {
+    let NetworkGraph { mut graph, input, main, .. } =
+        network.graph(batch, input_size.height as usize, input_size.width as usize, BnMode::Running);
+    let output = graph.decode("decode", &main.levels, &STRIDES, REG_MAX);
+    (Plan::new(graph, &[output]), input, output)
+}
+
+fn deploy_form(network: &Network) -> Network {
+    match network.form {
+        Form::Train => network.to_deploy(),
+        Form::Deploy => network.clone(),
+    }
 }

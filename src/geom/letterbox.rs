@@ -95,6 +95,15 @@ impl Letterbox {
     }
 }
 
+/// The size of a picture whose longer side becomes `side`, as the published loader resizes before anything else: both sides
+/// are truncated, so the longer one may come out a pixel short (77 to 639 at 640).
+pub fn fit_longer_side(image: Size, side: u32) -> Size {
+    let image = at_least_one_pixel(image);
+    let scale = f64::from(side) / f64::from(image.width.max(image.height));
+    let fit = |length: u32| ((f64::from(length) * scale) as u32).max(1);
+    Size::new(fit(image.width), fit(image.height))
+}
+
 fn at_least_one_pixel(size: Size) -> Size {
     Size::new(size.width.max(1), size.height.max(1))
 }
@@ -126,6 +135,14 @@ mod tests {
         assert_eq!((kept.scale, kept.resized, kept.pad, kept.left, kept.top), (1.0, Size::new(53, 37), (5.5, 13.5), 5, 13));
         let grown = Letterbox::new(Size::new(53, 37), Size::square(64), LetterboxOptions { auto: None, scale_up: true });
         assert_eq!((grown.scale, grown.resized, grown.pad), (64.0 / 53.0, Size::new(64, 45), (0.0, 9.5)));
+    }
+
+    #[test]
+    fn fitting_the_longer_side_truncates_as_the_published_loader() {
+        assert_eq!(fit_longer_side(Size::new(1280, 720), 640), Size::new(640, 360));
+        assert_eq!(fit_longer_side(Size::new(50, 77), 640), Size::new(415, 639));
+        assert_eq!(fit_longer_side(Size::new(640, 640), 640), Size::square(640));
+        assert_eq!(fit_longer_side(Size::new(10_000, 1), 640), Size::new(640, 1));
     }
 
     #[test]

@@ -4,9 +4,11 @@ pub mod config;
 pub mod ema;
 pub mod event;
 pub mod loader;
+pub mod memory;
 pub mod recipe;
 pub mod run_folder;
 pub mod schedule;
+pub mod train_set;
 pub mod trainer;
 
 pub use config::{Hyp, HypChoice, TrainConfig};

@@ -6,6 +6,7 @@ pub mod event;
 pub mod loader;
 pub mod memory;
 pub mod recipe;
+pub mod report;
 pub mod run_folder;
 pub mod schedule;
 pub mod train_set;

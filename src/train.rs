@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod ema;
+pub mod error;
 pub mod event;
 pub mod loader;
 pub mod memory;
@@ -13,5 +14,6 @@ pub mod train_set;
 pub mod trainer;
 
 pub use config::{Hyp, HypChoice, TrainConfig};
+pub use error::TrainError;
 pub use event::{EpochReport, StepReport, TrainEvent, TrainPlan, TrainStage, TrainSummary};
-pub use trainer::{TrainError, train};
+pub use trainer::train;

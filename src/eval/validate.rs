@@ -16,12 +16,12 @@ use super::ap::Metrics;
 use super::ap::evaluate;
 use super::matching::Truth;
 use super::matching::match_image;
+use super::val_set::ValBatch;
 use super::val_set::ValSet;
 use crate::dataset::Dataset;
 use crate::dataset::Split;
 use crate::engine::BnMode;
 use crate::engine::Device;
-use crate::engine::Params;
 use crate::engine::Plan;
 use crate::engine::TensorId;
 use crate::engine::cpu::Executor;
@@ -29,13 +29,7 @@ use crate::geom::Size;
 use crate::geom::nms::Detection;
 use crate::geom::nms::NmsOptions;
 use crate::geom::nms::nms;
-use crate::yolo::Form;
 use crate::yolo::Network;
-use crate::yolo::NetworkGraph;
-
-/// Input pixels per cell of the three levels, and bins a side of the box distribution.
-const STRIDES: [usize; 3] = [8, 16, 32];
-const REG_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValOptions {
@@ -116,7 +110,6 @@ pub struct Validator {
     options: ValOptions,
     n_classes: usize,
     set: ValSet,
-    executors: Vec<BatchExecutor>,
 }
 
 /// An executor for one batch shape.
@@ -135,7 +128,7 @@ impl Validator {
             return Err(ValError::Device { index });
         }
         let set = ValSet::new(dataset, options.split, options.imgsz, options.batch, keep_bytes)?;
-        Ok(Self { options, n_classes: dataset.names.len(), set, executors: Vec::new() })
+        Ok(Self { options, n_classes: dataset.names.len(), set })
     }
 
     pub fn n_images(&self) -> usize {
@@ -147,33 +140,30 @@ impl Validator {
         &self.set.dropped
     }
 
-    /// Memory of a run: kept pictures, the inputs of a batch, and the executors that may be held at once.
+    /// Memory of a run: kept pictures, a batch with its executor and rows, and the network in deploy form, twice as its
+    /// weights are also held in the kernels' order.
     pub fn planned_bytes(&self, network: &Network) -> u64 {
-        let deploy = deploy_form(network);
-        let mut shapes: Vec<(usize, Size)> = self.set.batches.iter().map(|batch| (batch.n, batch.input)).collect();
-        shapes.sort_by_key(|(n, size)| (*n, size.width, size.height));
+        let deploy = network.to_deploy();
+        let mut shapes: Vec<ValBatch> = self.set.batches.iter().map(|batch| ValBatch { first: 0, ..*batch }).collect();
+        shapes.sort_by_key(|batch| (batch.n, batch.input.width, batch.input.height));
         shapes.dedup();
-        let arenas = shapes.iter().map(|&(n, size)| plan(&deploy, n, size).0.arena_len * size_of::<f32>());
-        let (mut all, mut largest) = (0, 0);
-        for bytes in arenas {
-            all += bytes;
-            largest = largest.max(bytes);
-        }
-        let pixels = self.set.batches.iter().map(|batch| batch.n * batch.input.width as usize * batch.input.height as usize).max();
-        let inputs = pixels.unwrap_or(0) * (3 * size_of::<f32>() + 3);
-        let parameters = 2 * deploy.params.values.len() * size_of::<f32>();
-        (self.set.keep_bytes() + inputs + parameters + all.min(largest.max(EXECUTOR_BYTES))) as u64
+        let of_shape = |batch: &ValBatch| {
+            let (plan, input, output) = plan(&deploy, batch.n, batch.input);
+            plan.arena_len + plan.graph.shape(input).len() + plan.graph.shape(output).len()
+        };
+        let numbers = shapes.iter().map(of_shape).max().unwrap_or(0) + 2 * deploy.params.values.len();
+        (self.set.keep_bytes() + numbers * size_of::<f32>()) as u64
     }
 
     /// Runs the network (any form) over the split. `check_in(done, total)` is called after each batch and may stop it.
     ///
     /// # Errors
     /// A network of another class count, a split where no picture decodes, and a stop.
-    pub fn run(&mut self, network: &Network, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<ValOutcome, ValError> {
+    pub fn run(&self, network: &Network, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<ValOutcome, ValError> {
         if network.n_classes != self.n_classes {
             return Err(ValError::ClassCount { weights: network.n_classes, dataset: self.n_classes });
         }
-        let mut deploy = deploy_form(network);
+        let deploy = network.to_deploy();
         let nms_options = NmsOptions {
             conf: self.options.conf,
             iou: self.options.iou,
@@ -184,9 +174,13 @@ impl Validator {
 
         let mut outcome = ValOutcome { dropped: self.set.dropped.clone(), ..ValOutcome::default() };
         let (mut matched, mut label_classes, mut n_images) = (Vec::new(), Vec::new(), 0);
+        let mut held: Option<BatchExecutor> = None;
         for (index, batch) in self.set.batches.iter().enumerate() {
             let (values, faults) = self.set.input(batch);
-            let rows = executor_for(&mut self.executors, &deploy, batch.n, batch.input).run(&mut deploy, &values);
+            // Batches of one shape follow each other, so one executor at a time is enough.
+            let fits = held.take().filter(|held| held.batch == batch.n && held.input_size == batch.input);
+            let executor = held.insert(fits.unwrap_or_else(|| BatchExecutor::new(&deploy, batch)));
+            let rows = executor.run(&deploy, &values);
             let images = &self.set.images[batch.first..batch.first + batch.n];
             let found: Vec<(Vec<Detection>, Vec<Truth>)> = rows
                 .par_chunks(rows.len() / batch.n)
@@ -224,42 +218,22 @@ impl Validator {
     }
 }
 
-/// Executors are kept for the next run as long as their arenas stay below this; one is always kept.
-const EXECUTOR_BYTES: usize = 512 << 20;
-
-fn executor_for<'a>(executors: &'a mut Vec<BatchExecutor>, network: &Network, batch: usize, input_size: Size) -> &'a mut BatchExecutor {
-    let found = executors.iter().position(|held| held.batch == batch && held.input_size == input_size);
-    let index = found.unwrap_or_else(|| {
-        let (plan, input, output) = plan(network, batch, input_size);
-        let bytes = |held: &BatchExecutor| held.executor.plan.arena_len * size_of::<f32>();
-        while executors.iter().map(bytes).sum::<usize>() + plan.arena_len * size_of::<f32>() > EXECUTOR_BYTES && !executors.is_empty() {
-            executors.remove(0);
-        }
-        executors.push(BatchExecutor { batch, input_size, executor: Executor::new(plan), input, output });
-        executors.len() - 1
-    });
-    &mut executors[index]
-}
-
 impl BatchExecutor {
+    fn new(network: &Network, batch: &ValBatch) -> Self {
+        let (plan, input, output) = plan(network, batch.n, batch.input);
+        Self { batch: batch.n, input_size: batch.input, executor: Executor::frozen(plan, &network.params), input, output }
+    }
+
     /// The decoded rows of all images.
-    fn run(&mut self, network: &mut Network, values: &[f32]) -> Vec<f32> {
+    fn run(&mut self, network: &Network, values: &[f32]) -> Vec<f32> {
         self.executor.write(self.input, values);
-        self.executor.run(&mut network.params, &mut Params::default());
+        self.executor.run_inference(&network.params);
         self.executor.read(self.output)
     }
 }
 
 fn plan(network: &Network, batch: usize, input_size: Size) -> (Plan, TensorId, TensorId) {
-    let NetworkGraph { mut graph, input, main, .. } =
-        network.graph(batch, input_size.height as usize, input_size.width as usize, BnMode::Running);
-    let output = graph.decode("decode", &main.levels, &STRIDES, REG_MAX);
-    (Plan::new(graph, &[output]), input, output)
-}
-
-fn deploy_form(network: &Network) -> Network {
-    match network.form {
-        Form::Train => network.to_deploy(),
-        Form::Deploy => network.clone(),
-    }
+    let mut graph = network.graph(batch, input_size.height as usize, input_size.width as usize, BnMode::Running);
+    let output = graph.append_decode();
+    (Plan::new(graph.graph, &[output]), graph.input, output)
 }

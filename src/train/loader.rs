@@ -17,11 +17,11 @@ use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
 use super::config::Hyp;
+use super::error::TrainError;
 use super::recipe::Recipe;
 use super::recipe::epoch_order;
 use super::train_set::TrainSet;
 use super::train_set::TruthRow;
-use super::trainer::TrainError;
 
 /// Finished batches that wait, for each worker.
 const AHEAD: usize = 2;

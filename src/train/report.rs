@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::json;
 
+use super::error::TrainError;
 use super::run_folder::write_whole;
-use super::trainer::TrainError;
 use crate::dataset::Dataset;
 use crate::eval::ValOutcome;
 use crate::geom::Letterbox;

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::config::Hyp;
 use super::config::TrainConfig;
+use super::error::TrainError;
 use super::event::EpochReport;
-use super::trainer::TrainError;
 use crate::dataset::Dataset;
 use crate::engine::Device;
 

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 
+use super::error::TrainError;
 use super::recipe::Recipe;
-use super::trainer::TrainError;
 use crate::dataset::Dataset;
 use crate::dataset::Label;
 use crate::dataset::Split;

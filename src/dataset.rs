@@ -5,8 +5,10 @@ pub mod convert;
 pub mod data_yaml;
 pub mod fix;
 pub mod label;
+pub mod layout;
 pub mod open;
 pub mod parse;
+pub mod rule;
 pub mod sample;
 pub mod voc;
 

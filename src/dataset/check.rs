@@ -4,28 +4,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use super::open::{Dataset, DatasetError};
+pub use super::rule::{Fixability, Rule, Severity};
 use crate::geom::Xywhn;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    Info,
-    Warning,
-    Error,
-}
-
-/// Whether a finding can be mended without asking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fixability {
-    Auto,
-    Ask,
-    None,
-}
-
-/// A kind of fault. Id (kebab-case), title, severity and reason come from one table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rule {
-    OutOfRange,
-}
 
 /// One fault at one place.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,1 +1,622 @@
-//! The one parser of YOLO label files: each row with its verdict.
+//! The one parser of YOLO label files: each row with its place and its verdict.
+//!
+//! In:  the bytes of a `.txt` label file, whatever they are; the number of classes; on demand the image's size.
+//! Out: each row that is not blank, with line number, byte range, and whether training uses it, uses it cut at the
+//!      image's edge, or drops it, with the reason.
+//!
+//! A row is `class cx cy w h` as fractions of the image, or a polygon `class x1 y1 x2 y2 x3 y3 …` whose enclosing box
+//! counts. Each row is judged alone: a bad row never drops its neighbours, and a box row beside polygons stays a box.
+//! A byte-order mark, CRLF, lone CR, tabs, runs of blanks and blank lines are fine, as is an integral float as class.
+//! Never writes, never panics, never looks at pixels. Checks, fixes, training and conversion all read through here.
+//!
+//! Sources: the label format of the published YOLO trainers; thresholds are our own where a constant says so.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use super::label::{ClassId, Label};
+use super::rule::{Fixability, Rule};
+use crate::geom::Size;
+use crate::geom::Xywhn;
+
+/// How far an edge may lie past the image without a word, as a fraction of it: what rounding centre and size to six
+/// decimals can cost, and well above the rounding of f32.
+pub const EDGE_EPSILON: f64 = 1e-6;
+/// An edge this little past the image is rounding, not a wrong box: a fraction of the image, or half a pixel.
+const SPILL: f64 = 1e-4;
+const SPILL_PIXELS: f64 = 0.5;
+/// Cutting a box at the image's edge is safe when this much of its area stays, and so many pixels on each side.
+const KEEP_AREA: f64 = 0.5;
+const KEEP_PIXELS: f64 = 2.0;
+
+/// How the rows of a dataset are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseOptions {
+    pub n_classes: usize,
+    /// For pose datasets: numbers that follow the box in a row; such rows are boxes, not polygons.
+    pub n_keypoint_fields: Option<usize>,
+}
+
+/// A parsed label file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LabelFile {
+    /// The rows that are not blank, in file order.
+    pub rows: Vec<Row>,
+    /// Why the file as a whole is no label file; there are no rows then.
+    pub problem: Option<String>,
+}
+
+/// One row that is not blank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// 1-based.
+    pub line: usize,
+    /// The row's bytes in the file, without byte-order mark and line end.
+    pub bytes: Range<usize>,
+    pub verdict: Verdict,
+    /// The row is a polygon; its label is the enclosing box.
+    pub polygon: bool,
+}
+
+/// What becomes of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    Used(Label),
+    /// Reaches past the image, and may safely be cut at its edge.
+    Clamped {
+        written: Label,
+        clamped: Label,
+        /// Only by rounding.
+        spill: bool,
+    },
+    Dropped(Dropped),
+}
+
+/// Why a row is not used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dropped {
+    pub rule: Rule,
+    pub fix: Fixability,
+    pub reason: String,
+    /// The box as written, where there is one with finite numbers.
+    pub bbox: Option<Xywhn>,
+}
+
+impl Verdict {
+    /// The label that training uses.
+    pub fn label(&self) -> Option<Label> {
+        match self {
+            Self::Used(label) | Self::Clamped { clamped: label, .. } => Some(*label),
+            Self::Dropped(_) => None,
+        }
+    }
+}
+
+impl LabelFile {
+    /// The labels that training uses, in file order.
+    pub fn labels(&self) -> impl Iterator<Item = Label> {
+        self.rows.iter().filter_map(|row| row.verdict.label())
+    }
+}
+
+/// Parses one label file.
+///
+/// `image_size` is asked at most once, and only when a box reaches past the image; without it (`None`) only boxes that
+/// are off by rounding may be cut.
+pub fn parse(bytes: &[u8], options: ParseOptions, image_size: &dyn Fn() -> Option<Size>) -> LabelFile {
+    if let Some(problem) = foreign_file(bytes) {
+        return LabelFile { rows: Vec::new(), problem: Some(problem.to_owned()) };
+    }
+    let size = std::cell::OnceCell::new();
+    let size = || *size.get_or_init(image_size);
+    let mut rows = Vec::new();
+    let mut seen: HashMap<Vec<u32>, usize> = HashMap::new();
+    for (index, range) in lines(bytes).enumerate() {
+        let fields: Vec<&[u8]> = tokens(&bytes[range.clone()]).map(|token| &bytes[range.clone()][token]).collect();
+        if fields.is_empty() {
+            continue;
+        }
+        let line = index + 1;
+        let (verdict, polygon) = match read_row(&fields, options) {
+            Err(dropped) => (Verdict::Dropped(dropped), false),
+            Ok(values) => {
+                let mut verdict = judge(&values, size);
+                if let Some(label) = verdict.label() {
+                    let first = *seen.entry(values.identity(label)).or_insert(line);
+                    if first != line {
+                        verdict = Verdict::Dropped(Dropped {
+                            rule: Rule::DuplicateRow,
+                            fix: Fixability::Auto,
+                            reason: format!("the same class and coordinates as in line {first}"),
+                            bbox: Some(label.bbox),
+                        });
+                    }
+                }
+                (verdict, values.polygon)
+            }
+        };
+        rows.push(Row { line, bytes: range, verdict, polygon });
+    }
+    let n_used = rows.iter().filter(|row| row.verdict.label().is_some()).count();
+    if n_used == 0 && bytes.contains(&0) {
+        return LabelFile { rows: Vec::new(), problem: Some("holds binary data, not text".to_owned()) };
+    }
+    if n_used == 0 {
+        // Removing an image's only box would turn it into background: that is for a person to say.
+        for row in &mut rows {
+            if let Verdict::Dropped(dropped) = &mut row.verdict
+                && dropped.rule == Rule::ZeroSize
+            {
+                dropped.fix = Fixability::Ask;
+            }
+        }
+    }
+    LabelFile { rows, problem: None }
+}
+
+/// The text of a row after its box was cut at the image's edge; `None` unless the verdict is `Clamped`.
+///
+/// `bytes` is the whole file. Blanks, fields that need no change and columns after the box stay as they are; new numbers
+/// are the shortest that read back to the same f32, and the row then parses as in range.
+pub fn clamped_row(bytes: &[u8], row: &Row) -> Option<Vec<u8>> {
+    let Verdict::Clamped { written, clamped, .. } = &row.verdict else { return None };
+    let text = &bytes[row.bytes.clone()];
+    let old = [written.bbox.cx, written.bbox.cy, written.bbox.w, written.bbox.h];
+    let new = [clamped.bbox.cx, clamped.bbox.cy, clamped.bbox.w, clamped.bbox.h];
+    // Which axes changed: x is fields 1 and 3, y is 2 and 4 (in a polygon: odd and even fields).
+    let changed = [0, 1].map(|axis| old[axis].to_bits() != new[axis].to_bits() || old[axis + 2].to_bits() != new[axis + 2].to_bits());
+    let mut out = Vec::with_capacity(text.len() + 16);
+    let mut copied = 0;
+    for (index, token) in tokens(text).enumerate().skip(1) {
+        let replacement = if row.polygon {
+            let value = number(&text[token.clone()]).unwrap_or(0.0) as f32;
+            (changed[(index - 1) % 2] && !(0.0..=1.0).contains(&value)).then_some(if value < 0.0 { 0.0 } else { 1.0 })
+        } else {
+            (index <= 4 && old[index - 1].to_bits() != new[index - 1].to_bits()).then(|| new[index - 1])
+        };
+        if let Some(value) = replacement {
+            out.extend_from_slice(&text[copied..token.start]);
+            out.extend_from_slice(value.to_string().as_bytes());
+            copied = token.end;
+        }
+    }
+    out.extend_from_slice(&text[copied..]);
+    Some(out)
+}
+
+/// The row that is written for a label: the shortest numbers that read back to the same f32.
+pub fn row_text(label: &Label) -> String {
+    let Label { class: ClassId(class), bbox: Xywhn { cx, cy, w, h } } = label;
+    let mut text = String::with_capacity(48);
+    write!(text, "{class} {cx} {cy} {w} {h}").expect("writing to a string cannot fail");
+    text
+}
+
+/// Files that are surely something else, known by their first bytes.
+fn foreign_file(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
+        return Some("is UTF-16 text; save it as UTF-8");
+    }
+    let text = bytes.strip_prefix(BOM).unwrap_or(bytes).trim_ascii_start();
+    if text.starts_with(b"version https://git-lfs") {
+        Some("is a Git LFS pointer, not labels; run `git lfs pull`")
+    } else if text.starts_with(b"<") && !text.starts_with(b"<<<<<<<") {
+        Some("is HTML or XML, not YOLO text")
+    } else if text.starts_with(b"{") || text.starts_with(b"[") {
+        Some("is JSON, not YOLO text")
+    } else {
+        None
+    }
+}
+
+const BOM: &[u8] = "\u{feff}".as_bytes();
+
+/// The byte ranges of all lines, without line ends (LF, CRLF or CR) and byte-order mark. An empty last line is left out.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = if bytes.starts_with(BOM) { BOM.len() } else { 0 };
+    std::iter::from_fn(move || {
+        if start >= bytes.len() {
+            return None;
+        }
+        let end = bytes[start..].iter().position(|&b| b == b'\n' || b == b'\r').map_or(bytes.len(), |length| start + length);
+        let line = start..end;
+        start = end + line_end(&bytes[end..]);
+        Some(line)
+    })
+}
+
+/// How many bytes the line end at the start of `rest` takes: 0 at the end of the file, 2 for CRLF, else 1.
+pub(super) fn line_end(rest: &[u8]) -> usize {
+    if rest.starts_with(b"\r\n") { 2 } else { usize::from(matches!(rest.first(), Some(b'\n' | b'\r'))) }
+}
+
+/// The byte ranges of a row's fields.
+fn tokens(row: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let blank = |b: u8| b.is_ascii_whitespace() || b == 0x0B;
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + row[at..].iter().position(|&b| !blank(b))?;
+        at = row[start..].iter().position(|&b| blank(b)).map_or(row.len(), |length| start + length);
+        Some(start..at)
+    })
+}
+
+fn number(field: &[u8]) -> Option<f64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The numbers of a row that has the right form.
+struct Values {
+    class: ClassId,
+    /// Box fields, polygon points, or box and keypoints; finite also as f32. As f64, so that 0.995 - 0.014 / 2 cut at the
+    /// edge gives decimals that a person would write.
+    numbers: Vec<f64>,
+    polygon: bool,
+}
+
+impl Values {
+    fn written(&self) -> Label {
+        let bbox = if self.polygon { xywhn_from_edges(self.edges()) } else { box_of(&self.numbers) };
+        Label { class: self.class, bbox }
+    }
+
+    /// x1, y1, x2, y2.
+    fn edges(&self) -> [f64; 4] {
+        if self.polygon {
+            let axis = |first: usize| {
+                let values = self.numbers.iter().skip(first).step_by(2);
+                values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)))
+            };
+            let ((x1, x2), (y1, y2)) = (axis(0), axis(1));
+            [x1, y1, x2, y2]
+        } else {
+            let [cx, cy, w, h] = [0, 1, 2, 3].map(|i| self.numbers[i]);
+            [cx - w / 2.0, cy - h / 2.0, cx + w / 2.0, cy + h / 2.0]
+        }
+    }
+
+    /// What makes two rows the same: class and all coordinates, a box as it is used.
+    fn identity(&self, used: Label) -> Vec<u32> {
+        let bbox = [used.bbox.cx, used.bbox.cy, used.bbox.w, used.bbox.h];
+        // Two polygons in one box are two shapes.
+        let rest = if self.polygon { &self.numbers[..] } else { &self.numbers[4..] };
+        let values = bbox.into_iter().chain(rest.iter().map(|&value| value as f32));
+        std::iter::once(self.class.0).chain(values.map(|value| (value + 0.0).to_bits())).collect() // + 0.0 makes one of both zeros
+    }
+}
+
+fn box_of(numbers: &[f64]) -> Xywhn {
+    Xywhn { cx: numbers[0] as f32, cy: numbers[1] as f32, w: numbers[2] as f32, h: numbers[3] as f32 }
+}
+
+fn read_row(fields: &[&[u8]], options: ParseOptions) -> Result<Values, Dropped> {
+    let dropped = |rule: Rule, fix: Fixability, reason: String| Dropped { rule, fix, reason, bbox: None };
+    let keypoints = options.n_keypoint_fields.is_some_and(|n| fields.len() == 5 + n);
+    let polygon = !keypoints && fields.len() >= 7 && fields.len() % 2 == 1;
+    if fields.len() != 5 && !keypoints && !polygon {
+        let (fix, reason) = match fields.len() {
+            1 if fields[0].contains(&b',') || fields[0].contains(&b';') => {
+                (Fixability::Ask, "fields are separated by commas or semicolons, expected blanks".to_owned())
+            }
+            6 => (Fixability::Ask, "6 fields, expected 5: the last may be a confidence or a track id".to_owned()),
+            n if n < 5 => (Fixability::None, format!("{n} field{}, expected 5: class cx cy w h", if n == 1 { "" } else { "s" })),
+            n => (Fixability::Ask, format!("{n} fields, expected 5, or an odd number from 7 for a polygon")),
+        };
+        return Err(dropped(Rule::WrongFieldCount, fix, reason));
+    }
+
+    let mut numbers = Vec::with_capacity(fields.len() - 1);
+    for (index, field) in fields.iter().enumerate() {
+        match number(field) {
+            Some(value) if (value as f32).is_finite() => numbers.push(value),
+            Some(_) => {
+                let reason = format!("field {} is {}, expected a finite number", index + 1, shown(field));
+                return Err(dropped(Rule::NotANumber, Fixability::Ask, reason));
+            }
+            None => {
+                let what = if index == 0 { "the class" } else { &format!("field {}", index + 1) };
+                let reason = format!("{what} is {}, expected a number", shown(field));
+                return Err(dropped(Rule::NotANumber, Fixability::Ask, reason));
+            }
+        }
+    }
+    let class = numbers.remove(0);
+    let n_classes = options.n_classes;
+    if class.fract() != 0.0 || class < 0.0 || class >= n_classes as f64 {
+        let reason = if class.fract() == 0.0 {
+            match n_classes {
+                0 => format!("class {class}, but the dataset has no class names"),
+                _ => format!("class {class} is not one of the dataset's {n_classes} classes (0 to {})", n_classes - 1),
+            }
+        } else {
+            format!("class {class} is not a whole number")
+        };
+        let bbox = (!polygon).then(|| box_of(&numbers));
+        return Err(Dropped { bbox, ..dropped(Rule::ClassOutsideNames, Fixability::Ask, reason) });
+    }
+    Ok(Values { class: ClassId(class as u32), numbers, polygon })
+}
+
+/// Judges the box of a well-formed row.
+fn judge(values: &Values, size: impl Fn() -> Option<Size>) -> Verdict {
+    let written = values.written();
+    let Xywhn { cx, cy, w, h } = written.bbox;
+    let dropped = |rule: Rule, fix: Fixability, reason: String| {
+        Verdict::Dropped(Dropped { rule, fix, reason, bbox: Some(written.bbox) }) //
+    };
+    if w < 0.0 || h < 0.0 {
+        return dropped(Rule::NegativeSize, Fixability::Ask, format!("width {w}, height {h}"));
+    }
+    if w == 0.0 || h == 0.0 {
+        return dropped(Rule::ZeroSize, Fixability::Auto, format!("width {w}, height {h}"));
+    }
+    let edges = values.edges();
+    // All sides of at least one, and something well past the image, can only be pixels (or nonsense).
+    let pixels = if values.polygon {
+        values.numbers.iter().all(|&v| v >= 0.0) && values.numbers.iter().any(|&v| v > 2.0) && w > 1.0 && h > 1.0
+    } else {
+        cx >= 0.0 && cy >= 0.0 && w >= 1.0 && h >= 1.0 && [cx, cy, w, h].into_iter().any(|v| v > 2.0)
+    };
+    if pixels {
+        let reason = format!("centre {cx}, {cy} and size {w} x {h} look like pixels, expected fractions from 0 to 1");
+        return dropped(Rule::CoordinatesInPixels, Fixability::Ask, reason);
+    }
+
+    let outside = |axis: usize| {
+        let (low, high) = (edges[axis], edges[axis + 2]);
+        // As f32, in which other trainers refuse a field over one.
+        let fields = if values.polygon { [0.0; 2] } else { [values.numbers[axis] as f32, values.numbers[axis + 2] as f32] };
+        low < -EDGE_EPSILON || high > 1.0 + EDGE_EPSILON || fields.into_iter().any(|field| !(0.0..=1.0).contains(&field))
+    };
+    let outside = [outside(0), outside(1)];
+    if outside == [false, false] {
+        return Verdict::Used(written);
+    }
+    match clamp(edges, size()) {
+        Err(reason) => dropped(Rule::OutOfRange, Fixability::Ask, reason),
+        Ok((inside, spill)) => {
+            let cut = xywhn_from_edges(inside);
+            // An axis that is fine keeps its numbers to the bit.
+            let (cx, w) = if outside[0] { (cut.cx, cut.w) } else { (cx, w) };
+            let (cy, h) = if outside[1] { (cut.cy, cut.h) } else { (cy, h) };
+            Verdict::Clamped { written, clamped: Label { class: values.class, bbox: Xywhn { cx, cy, w, h } }, spill }
+        }
+    }
+}
+
+/// Cuts x1, y1, x2, y2 at the image's edge where that is safe; the flag says that only rounding was cut off.
+///
+/// # Errors
+/// Why a person has to look at it.
+pub(super) fn clamp(edges: [f64; 4], size: Option<Size>) -> Result<([f64; 4], bool), String> {
+    let [x1, y1, x2, y2] = edges;
+    let inside = [x1.clamp(0.0, 1.0), y1.clamp(0.0, 1.0), x2.clamp(0.0, 1.0), y2.clamp(0.0, 1.0)];
+    let (w, h) = (inside[2] - inside[0], inside[3] - inside[1]);
+    let kept = (w * h) / ((x2 - x1) * (y2 - y1));
+    if kept <= 0.0 || w <= 0.0 || h <= 0.0 {
+        return Err("the box lies outside of the image".to_owned());
+    }
+    if kept < KEEP_AREA - 1e-6 {
+        return Err(format!("only {:.0} % of the box lies inside the image", kept * 100.0));
+    }
+    let (past_x, past_y) = ((-x1).max(x2 - 1.0), (-y1).max(y2 - 1.0));
+    let pixels = size.map(|size| (f64::from(size.width), f64::from(size.height)));
+    let spill = (past_x <= SPILL && past_y <= SPILL)
+        || pixels.is_some_and(|(width, height)| past_x * width <= SPILL_PIXELS && past_y * height <= SPILL_PIXELS);
+    if !spill {
+        let Some((width, height)) = pixels else {
+            return Err("the box reaches past the image, whose size is not known".to_owned());
+        };
+        if w * width < KEEP_PIXELS || h * height < KEEP_PIXELS {
+            return Err("less than 2 pixels of the box lie inside the image".to_owned());
+        }
+    }
+    Ok((inside, spill))
+}
+
+pub(super) fn xywhn_from_edges([x1, y1, x2, y2]: [f64; 4]) -> Xywhn {
+    Xywhn { cx: ((x1 + x2) / 2.0) as f32, cy: ((y1 + y2) / 2.0) as f32, w: (x2 - x1) as f32, h: (y2 - y1) as f32 }
+}
+
+/// A field for a message: quoted, escaped, not endless.
+fn shown(field: &[u8]) -> String {
+    const LONGEST: usize = 24;
+    let text = String::from_utf8_lossy(&field[..field.len().min(LONGEST)]);
+    format!("{text:?}{}", if field.len() > LONGEST { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OPTIONS: ParseOptions = ParseOptions { n_classes: 3, n_keypoint_fields: None };
+
+    fn read(text: &[u8]) -> LabelFile {
+        parse(text, OPTIONS, &|| Some(Size::new(100, 200)))
+    }
+
+    fn label(class: u32, cx: f32, cy: f32, w: f32, h: f32) -> Label {
+        Label { class: ClassId(class), bbox: Xywhn { cx, cy, w, h } }
+    }
+
+    /// The verdict of a file's only row, as text.
+    fn verdict(text: &[u8]) -> String {
+        let file = read(text);
+        assert_eq!(file.rows.len(), 1, "{file:?}");
+        match &file.rows[0].verdict {
+            Verdict::Used(label) => format!("used {}", row_text(label)),
+            Verdict::Clamped { clamped, spill, .. } => format!("{} {}", if *spill { "spill" } else { "clamped" }, row_text(clamped)),
+            Verdict::Dropped(dropped) => format!("{} {}", dropped.rule.id(), dropped.fix.name()),
+        }
+    }
+
+    #[test]
+    fn each_row_gets_its_verdict() {
+        for (row, expected) in [
+            ("0 .5 .5 .2 .4", "used 0 0.5 0.5 0.2 0.4"),
+            ("1.0\t0.5  0.5 2e-1 0.4\t ", "used 1 0.5 0.5 0.2 0.4"),
+            ("2 0.5 0.5 1 1", "used 2 0.5 0.5 1 1"),
+            ("1.5 .5 .5 .2 .2", "class-outside-names ask"),
+            ("3 .5 .5 .2 .2", "class-outside-names ask"),
+            ("-1 .5 .5 .2 .2", "class-outside-names ask"),
+            ("99999999999999999999 .5 .5 .2 .2", "class-outside-names ask"),
+            ("car .5 .5 .2 .2", "not-a-number ask"),
+            ("0 nan .5 .2 .2", "not-a-number ask"),
+            ("0 .5 .5 inf .2", "not-a-number ask"),
+            ("0 .5 .5 1e99 .2", "not-a-number ask"),
+            ("0 0,5 0,5 0,2 0,2", "not-a-number ask"),
+            ("0,0.5,0.5,0.2,0.2", "wrong-field-count ask"),
+            ("0 .5 .5 .2", "wrong-field-count none"),
+            ("0 .5 .5 .2 .2 .9", "wrong-field-count ask"),
+            ("0 .5 .5 .2 .2 # car", "not-a-number ask"),
+            ("0 .1 .1 .3 .1 .3 .3 .2", "wrong-field-count ask"),
+            ("0 .1 .1 .3 .1 .3 .5", "used 0 0.2 0.3 0.2 0.4"),
+            ("0 .5 .5 0 .2", "zero-size ask"),
+            ("0 .5 .5 -.2 .2", "negative-size ask"),
+            ("0 50 60 20 30", "coordinates-in-pixels ask"),
+            ("0 1 .5 .2 .2", "clamped 0 0.95 0.5 0.1 0.2"),
+            ("0 .05 .05 .2 .2", "clamped 0 0.075 0.075 0.15 0.15"),
+            ("0 .5 .9 1.2 .3", "clamped 0 0.5 0.875 1 0.25"),
+            ("0 1.05 .5 .2 .2", "out-of-range ask"),
+            ("0 1.5 .5 .2 .2", "out-of-range ask"),
+            ("0 .5 .5 3 .2", "out-of-range ask"),
+        ] {
+            assert_eq!(verdict(row.as_bytes()), expected, "{row}");
+        }
+    }
+
+    #[test]
+    fn an_edge_past_the_image_is_cut_only_where_two_pixels_and_half_of_the_area_stay() {
+        // The image is 100 x 200.
+        assert_eq!(verdict(b"0 .995 .5 .014 .2"), "spill 0 0.994 0.5 0.012 0.2", "0.2 px past is rounding");
+        assert_eq!(verdict(b"0 .99 .5 .034 .2"), "clamped 0 0.9865 0.5 0.027 0.2");
+        assert_eq!(verdict(b"0 .995 .5 .024 .2"), "out-of-range ask", "0.7 px past leaves 1.7 px");
+        assert_eq!(verdict(b"0 .5 .5 1.0000005 .2"), "spill 0 0.5 0.5 1 0.2", "a field over one is never left");
+        assert_eq!(verdict(b"0 .9 .5 .2000005 .2"), "used 0 0.9 0.5 0.2000005 0.2", "rounding at the sixth decimal");
+        let unknown = parse(b"0 1 .5 .2 .2\n0 .9 .4 .2001 .2", OPTIONS, &|| None);
+        assert!(matches!(&unknown.rows[0].verdict, Verdict::Dropped(d) if d.fix == Fixability::Ask));
+        assert!(matches!(&unknown.rows[1].verdict, Verdict::Clamped { spill: true, .. }));
+    }
+
+    #[test]
+    fn the_image_is_not_asked_for_its_size_when_all_boxes_lie_inside() {
+        let file = parse(b"0 .5 .5 .2 .2\n1 .5 .5 .2 .2\n", OPTIONS, &|| panic!("asked"));
+        assert_eq!(file.labels().count(), 2);
+    }
+
+    #[test]
+    fn bom_line_ends_and_blank_lines_keep_numbers_and_places_right() {
+        let text = b"\xEF\xBB\xBF0 .5 .5 .2 .2\r\n\r\n   \t\r1 .5 .5 .2 .2\n\n2 .5 .5 .2 .2";
+        let file = read(text);
+        let places: Vec<_> = file.rows.iter().map(|row| (row.line, &text[row.bytes.clone()])).collect();
+        assert_eq!(places, [(1, &b"0 .5 .5 .2 .2"[..]), (4, b"1 .5 .5 .2 .2"), (6, b"2 .5 .5 .2 .2")]);
+    }
+
+    #[test]
+    fn one_bad_row_never_drops_the_others() {
+        let file = read(b"0 .5 .5 .2 .2\nrubbish\n0 \xE9t\xE9 .5 .2 .2\n\x00\x00\n1 .5 .5 .2 .2\n");
+        assert_eq!(file.labels().collect::<Vec<_>>(), [label(0, 0.5, 0.5, 0.2, 0.2), label(1, 0.5, 0.5, 0.2, 0.2)]);
+        assert_eq!(file.rows.len(), 5);
+    }
+
+    #[test]
+    fn a_box_row_beside_polygons_stays_a_box() {
+        let file = read(b"1 .5 .6 .2 .2\n0 .1 .1 .3 .1 .3 .3\n");
+        assert_eq!(file.rows[0].verdict, Verdict::Used(label(1, 0.5, 0.6, 0.2, 0.2)));
+        assert!(file.rows[1].polygon);
+    }
+
+    #[test]
+    fn keypoints_after_the_box_are_not_a_polygon() {
+        let options = ParseOptions { n_keypoint_fields: Some(6), ..OPTIONS };
+        let file = parse(b"1 .5 .6 .2 .2 .4 .5 2 .6 .7 1\n", options, &|| None);
+        assert_eq!(file.rows[0].verdict, Verdict::Used(label(1, 0.5, 0.6, 0.2, 0.2)));
+    }
+
+    #[test]
+    fn the_later_of_two_equal_rows_is_dropped() {
+        let file = read(b"0 .5 .5 .2 .2\n0.0 0.5 0.50 2e-1 .2\n1 .5 .5 .2 .2\n");
+        let Verdict::Dropped(dropped) = &file.rows[1].verdict else { panic!("{file:?}") };
+        assert_eq!((dropped.rule, dropped.fix), (Rule::DuplicateRow, Fixability::Auto));
+        assert!(dropped.reason.ends_with("line 1"));
+        assert_eq!(file.labels().count(), 2);
+    }
+
+    #[test]
+    fn an_empty_box_may_go_only_when_others_stay() {
+        let file = read(b"0 .5 .5 0 .2\n1 .5 .5 .2 .2\n");
+        assert!(matches!(&file.rows[0].verdict, Verdict::Dropped(d) if d.rule == Rule::ZeroSize && d.fix == Fixability::Auto));
+    }
+
+    #[test]
+    fn files_that_are_something_else_are_named() {
+        for (bytes, word) in [
+            (&b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n"[..], "Git LFS"),
+            (b"\xFF\xFE0\x00 \x00", "UTF-16"),
+            (b"<!DOCTYPE html>", "HTML"),
+            (b"{\"a\": 1}", "JSON"),
+            (b"\x89PNG\r\n\x1a\n\x00\x00\x00", "binary"),
+        ] {
+            let file = read(bytes);
+            assert!(file.problem.as_deref().is_some_and(|problem| problem.contains(word)), "{word}: {file:?}");
+            assert!(file.rows.is_empty());
+        }
+        assert_eq!(read(b""), LabelFile::default());
+        assert_eq!(read(b" \n\n"), LabelFile::default());
+    }
+
+    #[test]
+    fn cutting_keeps_blanks_columns_and_untouched_numbers() {
+        let cut = |row: &[u8]| {
+            let file = read(row);
+            String::from_utf8(clamped_row(row, &file.rows[0]).unwrap()).unwrap()
+        };
+        assert_eq!(cut(b" 0\t1.0  0.50 .2 .20\t"), " 0\t0.95  0.50 0.1 .20\t");
+        assert_eq!(cut(b"0 -.1 .10 .3 1.01 .3 .300"), "0 0 .10 .3 1 .3 .300");
+    }
+
+    /// A row of any shape: mostly plausible numbers near the edges, some rubbish.
+    fn any_row() -> impl Strategy<Value = String> {
+        let field = prop_oneof![
+            8 => (-0.3f32..1.3).prop_map(|v| v.to_string()),
+            4 => (0.0f32..=1.0).prop_map(|v| format!("{v:.6}")),
+            2 => (0i32..12).prop_map(|v| (v as f32 / 10.0).to_string()),
+            1 => Just("nan".to_owned()),
+            1 => Just("x".to_owned()),
+        ];
+        (0u32..4, proptest::collection::vec(field, 3..9)).prop_map(|(class, fields)| format!("{class} {}", fields.join(" ")))
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic_and_all_ranges_lie_inside(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for row in read(&bytes).rows {
+                prop_assert!(bytes.get(row.bytes.clone()).is_some());
+                clamped_row(&bytes, &row);
+            }
+        }
+
+        #[test]
+        fn a_cut_row_parses_as_in_range_with_the_same_label(row in any_row(), width in 1u32..3000, height in 1u32..3000) {
+            let size = || Some(Size::new(width, height));
+            let file = parse(row.as_bytes(), OPTIONS, &size);
+            if let Some(cut) = clamped_row(row.as_bytes(), &file.rows[0]) {
+                let again = parse(&cut, OPTIONS, &size);
+                prop_assert_eq!(&again.rows[0].verdict, &Verdict::Used(file.rows[0].verdict.label().unwrap()));
+            }
+        }
+
+        #[test]
+        fn a_written_row_reads_back_to_the_bit(cx in 0.0f32..1.0, cy in 0.0f32..1.0, w in 1e-6f32..1.0, h in 1e-6f32..1.0) {
+            // The box is shrunk to lie inside.
+            let label = label(1, cx, cy, w.min(cx * 2.0).min((1.0 - cx) * 2.0), h.min(cy * 2.0).min((1.0 - cy) * 2.0));
+            prop_assume!(label.bbox.w > 0.0 && label.bbox.h > 0.0);
+            let file = parse(row_text(&label).as_bytes(), OPTIONS, &|| None);
+            prop_assert_eq!(file.labels().collect::<Vec<_>>(), [label]);
+        }
+    }
+}

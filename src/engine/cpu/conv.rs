@@ -3,14 +3,20 @@
 //! In:  strided NHWC views and OHWI weights.
 //! Out: strided NHWC views, or sums added to OHWI gradients.
 
+mod correlate;
+mod panels;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests;
+mod window;
 
-use super::silu::silu;
+use self::correlate::{Correlation, Job, correlate};
+use self::panels::Panels;
+use self::window::Geometry;
 use super::simd::{Kernel, dispatch, mul_add};
 use super::view::{View, ViewMut};
+use crate::engine::graph::Shape;
 use crate::engine::op::{Act, ConvSpec};
 use rayon::prelude::*;
 
@@ -18,135 +24,100 @@ use rayon::prelude::*;
 #[derive(Clone, Debug)]
 pub struct PackedWeights {
     spec: ConvSpec,
-    /// Ky, kx, input channel of the group, output channel.
-    data: Vec<f32>,
+    panels: Panels,
 }
 
 impl PackedWeights {
     /// From OHWI.
     pub fn pack(spec: ConvSpec, weight: &[f32]) -> Self {
-        assert_eq!(weight.len(), spec.macs_per_pixel());
-        let depth = weight.len() / spec.out_channels;
-        let data = (0..weight.len()).map(|i| weight[i % spec.out_channels * depth + i / spec.out_channels]).collect();
-        Self { spec, data }
+        assert_eq!(weight.len(), spec.macs_per_pixel(), "weights of {spec:?}");
+        let (group_out, depth) = (spec.out_channels / spec.groups, weight.len() / spec.out_channels);
+        let panels = Panels::new(spec.groups, group_out, depth, |group, out, d| weight[(group * group_out + out) * depth + d]);
+        Self { spec, panels }
     }
 }
 
 /// `y = act(conv(x) + bias) + residual`.
+///
+/// # Panics
+/// If the shapes do not fit the geometry that the weights were packed for.
 pub fn conv_forward(x: View, weights: &PackedWeights, bias: Option<&[f32]>, act: Act, residual: Option<View>, y: ViewMut) {
-    let ViewMut { data, shape, pixel_stride } = y;
-    assert_eq!(shape.c, weights.spec.out_channels);
-    data.par_chunks_mut(shape.w * pixel_stride).take(shape.n * shape.h).enumerate().for_each(|(row, data)| {
-        dispatch(ForwardRow { x, weights, bias, act, residual, row, width: shape.w, height: shape.h, pixel_stride, y: data });
-    });
+    let PackedWeights { spec, panels } = weights;
+    assert_eq!(out_shape(*spec, x.shape), y.shape, "output of {spec:?} from {:?}", x.shape);
+    assert!(bias.is_none_or(|bias| bias.len() == spec.out_channels), "bias of {spec:?}");
+    assert!(residual.is_none_or(|residual| residual.shape == y.shape), "residual of {spec:?}");
+    let geometry = Geometry { kernel: [spec.kernel; 2], stride: spec.stride, pad: [spec.pad as isize; 2], out_width: y.shape.w };
+    let job = Job { x, groups: spec.groups, step: 1, bias, act, residual, accumulate: false };
+    correlate(job, &[Correlation { geometry, panels, offset: [0, 0] }], y);
 }
 
-struct ForwardRow<'a> {
-    x: View<'a>,
-    weights: &'a PackedWeights,
-    bias: Option<&'a [f32]>,
-    act: Act,
-    residual: Option<View<'a>>,
-    row: usize,
-    width: usize,
-    height: usize,
-    pixel_stride: usize,
-    y: &'a mut [f32],
-}
-
-impl Kernel for ForwardRow<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let ConvSpec { kernel, stride, pad, groups, in_channels, out_channels } = self.weights.spec;
-        let (group_in, group_out) = (in_channels / groups, out_channels / groups);
-        let (n, oy) = (self.row / self.height, self.row % self.height);
-        for (ox, y) in self.y.chunks_mut(self.pixel_stride).enumerate().take(self.width) {
-            let y = &mut y[..out_channels];
-            y.fill(0.0);
-            for (ky, kx) in (0..kernel).flat_map(|ky| (0..kernel).map(move |kx| (ky, kx))) {
-                let (Some(iy), Some(ix)) = ((oy * stride + ky).checked_sub(pad), (ox * stride + kx).checked_sub(pad)) else { continue };
-                if iy >= self.x.shape.h || ix >= self.x.shape.w {
-                    continue;
-                }
-                let x = self.x.pixel((n * self.x.shape.h + iy) * self.x.shape.w + ix);
-                for group in 0..groups {
-                    let y = &mut y[group * group_out..][..group_out];
-                    for i in 0..group_in {
-                        let weights = &self.weights.data[((ky * kernel + kx) * group_in + i) * out_channels + group * group_out..];
-                        let x = x[group * group_in + i];
-                        for (y, &weight) in y.iter_mut().zip(weights) {
-                            *y = mul_add::<FMA>(x, weight, *y);
-                        }
-                    }
-                }
-            }
-            for (y, &bias) in y.iter_mut().zip(self.bias.unwrap_or_default()) {
-                *y += bias;
-            }
-            if self.act == Act::Silu {
-                for y in &mut *y {
-                    *y = silu::<FMA>(*y);
-                }
-            }
-            if let Some(residual) = self.residual {
-                for (y, &residual) in y.iter_mut().zip(residual.pixel(self.row * self.width + ox)) {
-                    *y += residual;
-                }
-            }
-        }
-    }
+fn out_shape(spec: ConvSpec, x: Shape) -> Shape {
+    assert_eq!(x.c, spec.in_channels, "input of {spec:?}");
+    Shape { h: spec.out_side(x.h), w: spec.out_side(x.w), c: spec.out_channels, ..x }
 }
 
 /// `dx = (or +=) gradient of the input`. `weight` is OHWI.
+///
+/// A pixel of the input meets only every `stride`-th row and column of the kernel, which ones depends on its row and column
+/// modulo `stride`. So this is `stride`² correlations of `dy` with a part of the turned kernel each.
+///
+/// # Panics
+/// If the shapes do not fit the geometry.
 pub fn conv_backward_input(spec: ConvSpec, dy: View, weight: &[f32], dx: ViewMut, accumulate: bool) {
-    let ViewMut { data, shape, pixel_stride } = dx;
-    assert_eq!(shape.c, spec.in_channels);
-    data.par_chunks_mut(shape.w * pixel_stride).take(shape.n * shape.h).enumerate().for_each(|(row, data)| {
-        dispatch(BackwardRow { spec, dy, weight, row, width: shape.w, height: shape.h, pixel_stride, dx: data, accumulate });
-    });
+    assert_eq!(weight.len(), spec.macs_per_pixel(), "weights of {spec:?}");
+    assert_eq!(out_shape(spec, dx.shape), dy.shape, "output of {spec:?} from {:?}", dx.shape);
+    let ConvSpec { kernel, stride, groups, .. } = spec;
+    let (group_in, group_out) = (spec.in_channels / groups, spec.out_channels / groups);
+    let phases: Vec<Phase> = (0..stride).map(|offset| Phase::new(spec, offset)).collect();
+    let pairs = || phases.iter().flat_map(|y| phases.iter().map(move |x| (y, x)));
+    let panels: Vec<Panels> = pairs()
+        .map(|(y, x)| {
+            // Sums over the kernel's rows and columns that reach this phase and the output channels of the group.
+            let depth = y.n_taps * x.n_taps * group_out;
+            Panels::new(groups, group_in, depth, |group, input, d| {
+                let (tap, out) = (d / group_out, group * group_out + d % group_out);
+                let (ky, kx) = (y.tap(tap / x.n_taps), x.tap(tap % x.n_taps));
+                weight[((out * kernel + ky) * kernel + kx) * group_in + input]
+            })
+        })
+        .collect();
+    let correlations: Vec<Correlation> = pairs()
+        .zip(&panels)
+        .map(|((y, x), panels)| {
+            let out_width = dx.shape.w.saturating_sub(x.offset).div_ceil(stride);
+            let geometry = Geometry { kernel: [y.n_taps, x.n_taps], stride: 1, pad: [y.pad, x.pad], out_width };
+            Correlation { geometry, panels, offset: [y.offset, x.offset] }
+        })
+        .collect();
+    let job = Job { x: dy, groups, step: stride, bias: None, act: Act::None, residual: None, accumulate };
+    correlate(job, &correlations, dx);
 }
 
-struct BackwardRow<'a> {
-    spec: ConvSpec,
-    dy: View<'a>,
-    weight: &'a [f32],
-    row: usize,
-    width: usize,
-    height: usize,
-    pixel_stride: usize,
-    dx: &'a mut [f32],
-    accumulate: bool,
+/// The rows (or columns) of an input that are `offset` modulo the stride.
+///
+/// Row `offset + stride * a` is met by row `first + stride * t` of the kernel at output row `a + shift - t`.
+struct Phase {
+    offset: usize,
+    stride: usize,
+    /// First of the kernel's rows.
+    first: usize,
+    n_taps: usize,
+    /// Padding of the correlation over the gradient of the output.
+    pad: isize,
 }
 
-impl Kernel for BackwardRow<'_> {
-    type Output = ();
+impl Phase {
+    fn new(spec: ConvSpec, offset: usize) -> Self {
+        let ConvSpec { kernel, stride, pad, .. } = spec;
+        let first = (offset + pad) % stride;
+        let n_taps = kernel.saturating_sub(first).div_ceil(stride);
+        let shift = (offset + pad - first) / stride;
+        Self { offset, stride, first, n_taps, pad: n_taps as isize - 1 - shift as isize }
+    }
 
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let ConvSpec { kernel, stride, pad, groups, in_channels, out_channels } = self.spec;
-        let (group_in, group_out) = (in_channels / groups, out_channels / groups);
-        let (n, iy) = (self.row / self.height, self.row % self.height);
-        for (ix, dx) in self.dx.chunks_mut(self.pixel_stride).enumerate().take(self.width) {
-            let dx = &mut dx[..in_channels];
-            if !self.accumulate {
-                dx.fill(0.0);
-            }
-            for (ky, kx) in (0..kernel).flat_map(|ky| (0..kernel).map(move |kx| (ky, kx))) {
-                let (Some(oy), Some(ox)) = ((iy + pad).checked_sub(ky), (ix + pad).checked_sub(kx)) else { continue };
-                if oy % stride != 0 || ox % stride != 0 || oy / stride >= self.dy.shape.h || ox / stride >= self.dy.shape.w {
-                    continue;
-                }
-                let dy = self.dy.pixel((n * self.dy.shape.h + oy / stride) * self.dy.shape.w + ox / stride);
-                for (o, &dy) in dy.iter().enumerate() {
-                    let weight = &self.weight[((o * kernel + ky) * kernel + kx) * group_in..][..group_in];
-                    for (dx, &weight) in dx[o / group_out * group_in..].iter_mut().zip(weight) {
-                        *dx = mul_add::<FMA>(dy, weight, *dx);
-                    }
-                }
-            }
-        }
+    /// The kernel's row that meets the `index`-th row of the window: the last comes first.
+    fn tap(&self, index: usize) -> usize {
+        self.first + (self.n_taps - 1 - index) * self.stride
     }
 }
 

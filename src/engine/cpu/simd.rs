@@ -6,7 +6,9 @@
 //! How to use it: put what the loop needs into a struct, implement [`Kernel`] with `#[inline(always)]` on `run` and on every
 //! function that `run` calls in its hot loop, and call [`dispatch`] **inside** a rayon closure, once for a block of work (a
 //! call costs a load and a jump). Use [`mul_add`] for products that are added. Write loops over slices of equal length
-//! (`a.iter().zip(b)`, `chunks_exact`, or arrays of 8 or 16), so that no bounds check stays in them.
+//! (`a.iter().zip(b)`, `chunks_exact`, or arrays of 8 or 16), so that no bounds check stays in them. Put no hot loop into a
+//! closure: it cannot be `#[inline(always)]`, and where the compiler does not inline it, it knows nothing of AVX2, and a
+//! fused multiply-add in it becomes a call into libm (a hundred times slower).
 //!
 //! This is the only place of the CPU engine with `unsafe` for instructions. Never holds arithmetic of its own.
 

@@ -12,6 +12,8 @@ pub mod run_folder;
 pub mod schedule;
 pub mod train_set;
 pub mod trainer;
+#[cfg(test)]
+mod trainer_tests;
 
 pub use config::{Hyp, HypChoice, TrainConfig};
 pub use error::TrainError;

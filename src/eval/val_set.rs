@@ -65,7 +65,7 @@ pub struct ValSet {
     /// By height / width, ascending.
     pub images: Vec<ValImage>,
     pub batches: Vec<ValBatch>,
-    /// Pictures whose header cannot be read.
+    /// Pictures whose header or labels cannot be read, with the reason.
     pub dropped: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl ValSet {
     /// Reads the headers of all pictures and all labels. Fitted pictures are kept between runs up to `keep_bytes` in all.
     ///
     /// # Errors
-    /// A split without images or without a readable one, and label files that cannot be read.
+    /// A split without images or without a readable one.
     pub fn new(dataset: &Dataset, split: Split, imgsz: u32, batch: usize, keep_bytes: usize) -> Result<Self, ValError> {
         let entries: Vec<(usize, &crate::dataset::ImageEntry)> =
             dataset.images.iter().enumerate().filter(|(_, entry)| entry.split == split).collect();
@@ -81,22 +81,27 @@ impl ValSet {
             return Err(ValError::EmptySplit { split: split.name(), dataset: dataset.source.display().to_string() });
         }
         let n_images = entries.len();
-        let probed: Vec<Result<Size, MediaError>> = entries.par_iter().map(|(_, entry)| probe(&entry.path)).collect();
+        let read: Vec<Result<(Size, Vec<Label>), String>> = entries
+            .par_iter()
+            .map(|(_, entry)| {
+                let size = probe(&entry.path).map_err(|error| error.to_string())?;
+                Ok((size, dataset.labels(entry).map_err(|error| error.to_string())?))
+            })
+            .collect();
 
         let mut images = Vec::with_capacity(n_images);
         let mut dropped = Vec::new();
         let mut room = keep_bytes;
-        for ((index, entry), size) in entries.into_iter().zip(probed) {
-            match size {
-                Ok(size) => {
+        for ((index, entry), read) in entries.into_iter().zip(read) {
+            match read {
+                Ok((size, labels)) => {
                     let fitted = fit_longer_side(size, imgsz);
                     let bytes = fitted.width as usize * fitted.height as usize * 3;
                     let may_keep = bytes <= room;
                     room -= if may_keep { bytes } else { 0 };
-                    let labels = dataset.labels(entry)?;
                     images.push(ValImage { index, path: entry.path.clone(), size, fitted, labels, kept: OnceLock::new(), may_keep });
                 }
-                Err(error) => dropped.push(error.to_string()),
+                Err(reason) => dropped.push(reason),
             }
         }
         if images.is_empty() {

@@ -189,7 +189,7 @@ mod tests {
 
     fn set(n_images: usize) -> Arc<TrainSet> {
         let images = (0..n_images).map(|index| drawn(Size::square(64), Xyxy::new(index as f32, 0.0, index as f32 + 8.0, 8.0))).collect();
-        Arc::new(TrainSet { images, imgsz: 64, dropped: vec![] })
+        Arc::new(TrainSet { images, imgsz: 64, dropped: vec![], dropped_rows: vec![] })
     }
 
     fn options() -> LoaderOptions {
@@ -230,7 +230,7 @@ mod tests {
         let mut images: Vec<_> = (0..2).map(|_| drawn(Size::square(64), Xyxy::new(0.0, 0.0, 8.0, 8.0))).collect();
         images[0].kept = None;
         images[0].path = "/nowhere/0.png".into();
-        let set = Arc::new(TrainSet { images, imgsz: 64, dropped: vec![] });
+        let set = Arc::new(TrainSet { images, imgsz: 64, dropped: vec![], dropped_rows: vec![] });
         let batch = &all(&set, LoaderOptions { batch: 2, n_epochs: 1, ..options() })[0];
         assert_eq!(batch.faults.len(), 1);
         assert!(batch.truth.chunks(40).all(|rows| rows[0] == 1.0));

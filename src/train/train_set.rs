@@ -17,8 +17,10 @@ use rayon::prelude::*;
 use super::error::TrainError;
 use super::recipe::Recipe;
 use crate::dataset::Dataset;
+use crate::dataset::ImageEntry;
 use crate::dataset::Label;
 use crate::dataset::Split;
+use crate::dataset::parse::Verdict;
 use crate::geom::Letterbox;
 use crate::geom::Size;
 use crate::geom::letterbox::LetterboxOptions;
@@ -56,6 +58,8 @@ pub struct TrainSet {
     pub imgsz: u32,
     /// Pictures that are left out, with the reason.
     pub dropped: Vec<String>,
+    /// Label rows that are left out, with the reason.
+    pub dropped_rows: Vec<String>,
 }
 
 impl TrainSet {
@@ -63,7 +67,7 @@ impl TrainSet {
     /// `None`: `check_in(done, total)` said to stop.
     ///
     /// # Errors
-    /// A split without a usable picture or without a label, and label files that cannot be read.
+    /// A split without a usable picture or without a label.
     pub fn read(
         dataset: &Dataset,
         imgsz: u32,
@@ -72,7 +76,7 @@ impl TrainSet {
     ) -> Result<Option<Self>, TrainError> {
         let entries: Vec<_> = dataset.split(Split::Train).collect();
         let total = entries.len() as u64;
-        let mut set = Self { images: Vec::with_capacity(entries.len()), imgsz, dropped: Vec::new() };
+        let mut set = Self { images: Vec::with_capacity(entries.len()), imgsz, dropped: Vec::new(), dropped_rows: Vec::new() };
         let mut room = keep_bytes;
         for (index, chunk) in entries.chunks(CHUNK).enumerate() {
             if check_in((index * CHUNK) as u64, total).is_break() {
@@ -80,25 +84,16 @@ impl TrainSet {
             }
             // Whether a chunk is kept is decided before it is decoded, so that it does not depend on the order of threads.
             let keep = (chunk.len() as u64) * u64::from(imgsz) * u64::from(imgsz) * 3 <= room;
-            let read: Vec<Result<(Size, Option<Picture>), MediaError>> = chunk
-                .par_iter()
-                .map(|entry| {
-                    if keep {
-                        let picture = decode_fitted(&entry.path, imgsz)?;
-                        Ok((picture.size, Some(picture)))
-                    } else {
-                        Ok((fit_longer_side(probe(&entry.path)?, imgsz), None))
-                    }
-                })
-                .collect();
-            for (entry, read) in chunk.iter().zip(read) {
+            let read: Vec<Result<(TrainImage, Vec<String>), String>> =
+                chunk.par_iter().map(|entry| read_image(dataset, entry, imgsz, keep)).collect();
+            for read in read {
                 match read {
-                    Ok((fitted, kept)) => {
-                        room -= kept.as_ref().map_or(0, |picture| picture.rgb.len() as u64);
-                        let labels = dataset.labels(entry)?;
-                        set.images.push(TrainImage { path: entry.path.clone(), fitted, labels, kept });
+                    Ok((image, dropped_rows)) => {
+                        room -= image.kept.as_ref().map_or(0, |picture| picture.rgb.len() as u64);
+                        set.dropped_rows.extend(dropped_rows);
+                        set.images.push(image);
                     }
-                    Err(error) => set.dropped.push(error.to_string()),
+                    Err(reason) => set.dropped.push(reason),
                 }
             }
         }
@@ -141,7 +136,7 @@ impl TrainSet {
         let letterbox = Letterbox::new(image.fitted, Size::square(self.imgsz), LetterboxOptions { auto: None, scale_up: true });
         let mut padded = match &image.kept {
             Some(picture) => apply_letterbox(picture, &letterbox),
-            None => apply_letterbox(&decode_fitted(&image.path, self.imgsz)?, &letterbox),
+            None => apply_letterbox(&fit(decode(&image.path)?, self.imgsz), &letterbox),
         };
         if let Some(gains) = recipe.hsv_gains {
             shift_hsv(&mut padded, gains);
@@ -149,6 +144,28 @@ impl TrainSet {
         write_flipped(&padded, recipe, pixels);
         Ok(image.labels.iter().filter_map(|label| truth_row(label, image.fitted, &letterbox, recipe)).collect())
     }
+}
+
+/// One picture with its labels and the rows that are left out; or why the picture cannot be used.
+fn read_image(dataset: &Dataset, entry: &ImageEntry, imgsz: u32, keep: bool) -> Result<(TrainImage, Vec<String>), String> {
+    let (size, kept) = if keep {
+        let picture = decode(&entry.path).map_err(|error| error.to_string())?;
+        (picture.size, Some(fit(picture, imgsz)))
+    } else {
+        (probe(&entry.path).map_err(|error| error.to_string())?, None)
+    };
+    let file = dataset.label_file(entry, &|| Some(size)).map_err(|error| error.to_string())?.unwrap_or_default();
+    let label_path = dataset.relative(&entry.label_path);
+    if let Some(problem) = file.problem {
+        // As a background image it would teach the opposite of what its labels may say.
+        return Err(format!("{}: its label file {} {problem}", dataset.relative(&entry.path).display(), label_path.display()));
+    }
+    let labels = file.labels().collect();
+    let dropped = file.rows.iter().filter_map(|row| match &row.verdict {
+        Verdict::Dropped(dropped) => Some(format!("{} line {}: {}", label_path.display(), row.line, dropped.reason)),
+        _ => None,
+    });
+    Ok((TrainImage { path: entry.path.clone(), fitted: fit_longer_side(size, imgsz), labels, kept }, dropped.collect()))
 }
 
 /// `None` where nothing of the box lies inside the input.
@@ -184,10 +201,9 @@ fn write_flipped(picture: &Picture, recipe: &Recipe, pixels: &mut [f32]) {
     }
 }
 
-fn decode_fitted(path: &std::path::Path, imgsz: u32) -> Result<Picture, MediaError> {
-    let picture = decode(path)?;
+fn fit(picture: Picture, imgsz: u32) -> Picture {
     let fitted = fit_longer_side(picture.size, imgsz);
-    Ok(if fitted == picture.size { picture } else { resize_linear(&picture, fitted) })
+    if fitted == picture.size { picture } else { resize_linear(&picture, fitted) }
 }
 
 #[cfg(test)]
@@ -212,7 +228,8 @@ pub(super) mod tests {
     #[test]
     fn truth_boxes_lie_on_the_pixels_that_were_drawn() {
         for size in [Size::new(64, 40), Size::new(40, 64), Size::square(64), Size::square(63)] {
-            let set = TrainSet { images: vec![drawn(size, Xyxy::new(6.0, 10.0, 20.0, 18.0))], imgsz: 64, dropped: vec![] };
+            let set =
+                TrainSet { images: vec![drawn(size, Xyxy::new(6.0, 10.0, 20.0, 18.0))], imgsz: 64, dropped: vec![], dropped_rows: vec![] };
             for (flip_horizontal, flip_vertical) in [(false, false), (true, false), (false, true), (true, true)] {
                 let recipe = Recipe { image: 0, flip_vertical, flip_horizontal, hsv_gains: None };
                 let mut pixels = vec![0.0; set.sample_len()];
@@ -237,7 +254,12 @@ pub(super) mod tests {
 
     #[test]
     fn padding_is_gray_and_gains_change_the_colours() {
-        let set = TrainSet { images: vec![drawn(Size::new(64, 32), Xyxy::new(0.0, 0.0, 64.0, 32.0))], imgsz: 64, dropped: vec![] };
+        let set = TrainSet {
+            images: vec![drawn(Size::new(64, 32), Xyxy::new(0.0, 0.0, 64.0, 32.0))],
+            imgsz: 64,
+            dropped: vec![],
+            dropped_rows: vec![],
+        };
         let mut pixels = vec![0.0; set.sample_len()];
         let plain = Recipe { image: 0, flip_vertical: false, flip_horizontal: false, hsv_gains: None };
         set.sample(&plain, &mut pixels).unwrap();
@@ -252,7 +274,7 @@ pub(super) mod tests {
     fn boxes_are_clipped_to_the_input_and_dropped_outside() {
         let mut image = drawn(Size::square(64), Xyxy::new(0.0, 0.0, 64.0, 64.0));
         image.labels.push(Label { class: ClassId(0), bbox: Xyxy::new(-20.0, -20.0, -10.0, -10.0).to_xywhn(Size::square(64)) });
-        let set = TrainSet { images: vec![image], imgsz: 64, dropped: vec![] };
+        let set = TrainSet { images: vec![image], imgsz: 64, dropped: vec![], dropped_rows: vec![] };
         let mut pixels = vec![0.0; set.sample_len()];
         let recipe = Recipe { image: 0, flip_vertical: false, flip_horizontal: true, hsv_gains: None };
         let rows = set.sample(&recipe, &mut pixels).unwrap();
@@ -263,7 +285,7 @@ pub(super) mod tests {
     fn truth_rows_grow_in_steps() {
         let mut image = drawn(Size::square(64), Xyxy::new(0.0, 0.0, 64.0, 64.0));
         image.labels = vec![image.labels[0]; 9];
-        let set = TrainSet { images: vec![image], imgsz: 64, dropped: vec![] };
+        let set = TrainSet { images: vec![image], imgsz: 64, dropped: vec![], dropped_rows: vec![] };
         assert_eq!((set.truth_rows(), set.n_labels(), set.n_not_kept()), (16, 9, 0));
     }
 }

@@ -146,6 +146,9 @@ fn picture_notes(set: &TrainSet, validator: &Validator) -> Vec<String> {
         ));
     }
     notes.extend(set.dropped.iter().chain(validator.dropped()).map(|reason| format!("left out: {reason}")));
+    if let Some(first) = set.dropped_rows.first() {
+        notes.push(format!("{} label rows are left out, the first is {first}; `boxwright check` lists them", set.dropped_rows.len()));
+    }
     if set.n_not_kept() > 0 {
         notes.push(format!(
             "{} of {} pictures do not fit into memory and are read again in every epoch",
@@ -286,7 +289,7 @@ impl<'a, 'b> Run<'a, 'b> {
             steps_per_epoch: self.batches_per_epoch(),
             n_parameters: n_trained(&self.network.params),
             planned_bytes: self.planned_bytes(),
-            dropped: self.set.dropped.iter().chain(self.validator.dropped()).cloned().collect(),
+            dropped: [self.set.dropped.as_slice(), self.validator.dropped(), &self.set.dropped_rows].concat(),
         };
         self.reporter.tell(TrainEvent::Plan(plan))?;
         for note in notes {

@@ -9,16 +9,16 @@ mod panels;
 mod reference;
 #[cfg(test)]
 mod tests;
+mod weight_gradient;
 mod window;
 
 use self::correlate::{Correlation, Job, correlate};
 use self::panels::Panels;
+use self::weight_gradient::{bias_gradient, weight_gradient};
 use self::window::Geometry;
-use super::simd::{Kernel, dispatch, mul_add};
 use super::view::{View, ViewMut};
 use crate::engine::graph::Shape;
 use crate::engine::op::{Act, ConvSpec};
-use rayon::prelude::*;
 
 /// Weights in the order that the forward kernel reads them.
 #[derive(Clone, Debug)]
@@ -122,44 +122,15 @@ impl Phase {
 }
 
 /// Adds the gradients of weight (OHWI) and bias. The order of sums does not depend on the number of threads.
+///
+/// # Panics
+/// If the shapes do not fit the geometry.
 pub fn conv_backward_weight(spec: ConvSpec, x: View, dy: View, d_weight: &mut [f32], d_bias: Option<&mut [f32]>) {
-    assert_eq!(d_weight.len(), spec.macs_per_pixel());
-    d_weight.par_chunks_mut(d_weight.len() / spec.out_channels).enumerate().for_each(|(out_channel, d_weight)| {
-        dispatch(BackwardFilter { spec, x, dy, out_channel, d_weight });
-    });
-    for (channel, d_bias) in d_bias.into_iter().flatten().enumerate() {
-        *d_bias += (0..dy.shape.n_pixels()).map(|pixel| f64::from(dy.pixel(pixel)[channel])).sum::<f64>() as f32;
-    }
-}
-
-struct BackwardFilter<'a> {
-    spec: ConvSpec,
-    x: View<'a>,
-    dy: View<'a>,
-    out_channel: usize,
-    d_weight: &'a mut [f32],
-}
-
-impl Kernel for BackwardFilter<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let ConvSpec { kernel, stride, pad, groups, in_channels, out_channels } = self.spec;
-        let (group_in, group_out) = (in_channels / groups, out_channels / groups);
-        let (x, y) = (self.x.shape, self.dy.shape);
-        for (n, oy, ox) in (0..y.n).flat_map(|n| (0..y.h).flat_map(move |oy| (0..y.w).map(move |ox| (n, oy, ox)))) {
-            let dy = self.dy.pixel((n * y.h + oy) * y.w + ox)[self.out_channel];
-            for (ky, kx) in (0..kernel).flat_map(|ky| (0..kernel).map(move |kx| (ky, kx))) {
-                let (Some(iy), Some(ix)) = ((oy * stride + ky).checked_sub(pad), (ox * stride + kx).checked_sub(pad)) else { continue };
-                if iy >= x.h || ix >= x.w {
-                    continue;
-                }
-                let pixel = &self.x.pixel((n * x.h + iy) * x.w + ix)[self.out_channel / group_out * group_in..][..group_in];
-                for (d_weight, &x) in self.d_weight[(ky * kernel + kx) * group_in..].iter_mut().zip(pixel) {
-                    *d_weight = mul_add::<FMA>(dy, x, *d_weight);
-                }
-            }
-        }
+    assert_eq!(d_weight.len(), spec.macs_per_pixel(), "weights of {spec:?}");
+    assert_eq!(out_shape(spec, x.shape), dy.shape, "output of {spec:?} from {:?}", x.shape);
+    weight_gradient(spec, x, dy, d_weight);
+    if let Some(d_bias) = d_bias {
+        assert_eq!(d_bias.len(), spec.out_channels, "bias of {spec:?}");
+        bias_gradient(dy, d_bias);
     }
 }

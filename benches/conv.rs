@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --no-default-features --bench conv [-- filter]` prints for each layer the best time of many, GFLOP/s
 //! (2 operations a multiply-add, padding not counted), and the totals of a whole network. The filter selects sections by name.
+//! On a shared machine the last column counts: GFLOP a second of CPU time, the mean over all runs (Linux only).
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -103,18 +104,34 @@ impl Network {
     }
 }
 
-/// Seconds of the fastest of several runs.
-fn best(mut work: impl FnMut()) -> f64 {
-    let begin = Instant::now();
+/// Seconds of a run: the fastest of several, and the mean of CPU time over all threads.
+struct Seconds {
+    best: f64,
+    cpu: f64,
+}
+
+fn measure(mut work: impl FnMut()) -> Seconds {
+    work();
+    let (begin, cpu_begin) = (Instant::now(), cpu_seconds());
     let mut best = f64::INFINITY;
     let mut n_runs = 0;
-    while n_runs < 5 || (begin.elapsed().as_secs_f64() < 0.15 && n_runs < 200) {
+    while n_runs < 5 || (begin.elapsed().as_secs_f64() < 0.15 && n_runs < 1000) {
         let start = Instant::now();
         work();
         best = best.min(start.elapsed().as_secs_f64());
         n_runs += 1;
     }
-    best
+    Seconds { best, cpu: (cpu_seconds() - cpu_begin) / f64::from(n_runs) }
+}
+
+/// What the threads of this process have used so far; NaN where the system does not say.
+fn cpu_seconds() -> f64 {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return f64::NAN };
+    let nanoseconds = threads.flatten().filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanoseconds.sum::<f64>() * 1e-9
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,8 +141,8 @@ enum Pass {
     BackwardWeight,
 }
 
-fn measure(name: &str, network: &Network, pass: Pass) {
-    let (mut total_seconds, mut total_flop, mut total_count) = (0.0, 0.0, 0);
+fn section(name: &str, network: &Network, pass: Pass) {
+    let (mut total_seconds, mut total_cpu, mut total_flop, mut total_count) = (0.0, 0.0, 0.0, 0);
     for &Layer { spec, x: shape, count, has_bias } in &network.layers {
         if pass == Pass::BackwardInput && spec.in_channels == 3 {
             continue; // nobody asks for the gradient of the image
@@ -135,23 +152,23 @@ fn measure(name: &str, network: &Network, pass: Pass) {
         let mut y = vec![0.5; out.len()];
         let weight = vec![0.01; spec.macs_per_pixel()];
         let bias = vec![0.1; spec.out_channels];
-        let seconds = match pass {
+        let Seconds { best, cpu } = match pass {
             Pass::Forward => {
                 let packed = PackedWeights::pack(spec, &weight);
                 let (bias, act) = if has_bias { (Some(bias.as_slice()), Act::Silu) } else { (None, Act::None) };
-                best(|| conv_forward(View::packed(&x, shape), &packed, bias, act, None, ViewMut::packed(&mut y, out)))
+                measure(|| conv_forward(View::packed(&x, shape), &packed, bias, act, None, ViewMut::packed(&mut y, out)))
             }
             Pass::BackwardInput => {
-                best(|| conv_backward_input(spec, View::packed(&y, out), &weight, ViewMut::packed(&mut x, shape), false))
+                measure(|| conv_backward_input(spec, View::packed(&y, out), &weight, ViewMut::packed(&mut x, shape), false))
             }
             Pass::BackwardWeight => {
                 let mut d_weight = vec![0.0; weight.len()];
-                best(|| conv_backward_weight(spec, View::packed(&x, shape), View::packed(&y, out), &mut d_weight, None))
+                measure(|| conv_backward_weight(spec, View::packed(&x, shape), View::packed(&y, out), &mut d_weight, None))
             }
         };
         let flop = 2.0 * (spec.macs_per_pixel() * out.n_pixels()) as f64;
         println!(
-            "{name} {pass:?} {}x{} s{} g{} {:>3} -> {:>3} at {:>3}: {:>8.1} us x {count:>2}, {:>6.1} GFLOP/s",
+            "{name} {pass:?} {}x{} s{} g{} {:>3} -> {:>3} at {:>3}: {:>8.1} us x {count:>2}, {:>6.1} GFLOP/s, {:>6.1} a CPU second",
             spec.kernel,
             spec.kernel,
             spec.stride,
@@ -159,18 +176,21 @@ fn measure(name: &str, network: &Network, pass: Pass) {
             spec.in_channels,
             spec.out_channels,
             shape.w,
-            seconds * 1e6,
-            flop / seconds * 1e-9,
+            best * 1e6,
+            flop / best * 1e-9,
+            flop / cpu * 1e-9,
         );
-        total_seconds += seconds * count as f64;
+        total_seconds += best * count as f64;
+        total_cpu += cpu * count as f64;
         total_flop += flop * count as f64;
         total_count += count;
     }
     println!(
-        "{name} {pass:?} TOTAL: {total_count} convolutions, {:.2} GFLOP, {:.1} ms, {:.1} GFLOP/s",
+        "{name} {pass:?} TOTAL: {total_count} convolutions, {:.2} GFLOP, {:.1} ms, {:.1} GFLOP/s, {:.1} a CPU second",
         total_flop * 1e-9,
         total_seconds * 1e3,
-        total_flop / total_seconds * 1e-9
+        total_flop / total_seconds * 1e-9,
+        total_flop / total_cpu * 1e-9,
     );
 }
 
@@ -185,7 +205,7 @@ fn main() {
         ("train", &training, Pass::BackwardWeight),
     ] {
         if format!("{name} {pass:?}").contains(&filter) {
-            measure(name, network, pass);
+            section(name, network, pass);
         }
     }
 }

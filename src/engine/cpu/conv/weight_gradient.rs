@@ -238,8 +238,9 @@ impl Pixels<'_> {
             let x = &self.x[from + row * self.x_row..];
             let dy = &self.dy[row * self.width * self.dy_step..];
             for pixel in 0..self.width {
-                let x: &[f32; M] = x[pixel * self.x_step..].first_chunk().expect("the window ends after the last pixel");
-                let dy: &[f32; LANES] = dy[pixel * self.dy_step..].first_chunk().expect("there is a gradient for each pixel");
+                // Both are there for each pixel; a panic in this loop would cost it its registers.
+                let (Some(x), Some(dy)) = (x.get(pixel * self.x_step..), dy.get(pixel * self.dy_step..)) else { break };
+                let (Some(x), Some(dy)) = (x.first_chunk::<M>(), dy.first_chunk::<LANES>()) else { break };
                 for (sums, &x) in sums.iter_mut().zip(x) {
                     for (sum, &dy) in sums.iter_mut().zip(dy) {
                         *sum = mul_add::<FMA>(x, dy, *sum);

@@ -1,0 +1,251 @@
+//! One whole training step: loss, every gradient, batch-norm statistics, clipping, the optimizer's step and the average.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use boxwright::engine::cpu::Executor;
+use boxwright::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
+use boxwright::engine::gradients::append_gradients;
+use boxwright::engine::graph::TensorId;
+use boxwright::engine::op::{BnMode, LossSpec};
+use boxwright::engine::params::Params;
+use boxwright::engine::plan::Plan;
+use boxwright::yolo::{Model, Network};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+
+use crate::deterministic::{Nchw, fill, input, kept, l2, shared, tensor, upstream};
+
+#[derive(Deserialize)]
+struct Reference {
+    model: String,
+    nc: usize,
+    input_shape: [usize; 4],
+    /// Image, class, cx, cy, w, h.
+    targets: Vec<[f32; 6]>,
+    loss_total: f32,
+    loss_items: LossItems,
+    grad_norm_total: f64,
+    params: Vec<ParamReference>,
+    optimizer: Option<serde_json::Value>,
+    #[serde(default)]
+    bn_buffers_after_forward: Vec<TensorReference>,
+    #[serde(default)]
+    ema_after_step: Vec<TensorReference>,
+    ema: Option<EmaReference>,
+}
+
+#[derive(Deserialize)]
+struct LossItems {
+    #[serde(rename = "box")]
+    boxes: f32,
+    cls: f32,
+    dfl: f32,
+}
+
+#[derive(Deserialize)]
+struct EmaReference {
+    decay: f64,
+}
+
+#[derive(Deserialize)]
+struct ParamReference {
+    key: String,
+    grad: Option<GradReference>,
+    after: Option<LengthReference>,
+    delta: Option<DeltaReference>,
+}
+
+#[derive(Deserialize)]
+struct GradReference {
+    l2: f64,
+    first8: Vec<f32>,
+    err_l2: f64,
+    err_max: f64,
+}
+
+#[derive(Deserialize)]
+struct LengthReference {
+    l2: f64,
+}
+
+#[derive(Deserialize)]
+struct DeltaReference {
+    l2: f64,
+    err_l2: f64,
+}
+
+#[derive(Deserialize)]
+struct TensorReference {
+    key: String,
+    l2: f64,
+    #[serde(default)]
+    first8: Vec<f32>,
+}
+
+/// Ground truth as the loss reads it, and the number of rows for each image.
+fn truth(reference: &Reference) -> (Vec<f32>, usize) {
+    let [n_images, _, height, width] = reference.input_shape;
+    let mut images: Vec<Vec<[f32; 5]>> = vec![vec![]; n_images];
+    for &[image, class, cx, cy, w, h] in &reference.targets {
+        let (cx, cy, w, h) = (cx * width as f32, cy * height as f32, w * width as f32, h * height as f32);
+        images[image as usize].push([class, cx - w / 2.0, cy - h / 2.0, cx + w / 2.0, cy + h / 2.0]);
+    }
+    // One row more than any image needs: padding must not count.
+    let n_rows = images.iter().map(Vec::len).max().unwrap() + 1;
+    for rows in &mut images {
+        rows.resize(n_rows, [-1.0, 0.0, 0.0, 0.0, 0.0]);
+    }
+    (images.concat().concat(), n_rows)
+}
+
+/// Collects what is off, so that a failure shows the pattern and not just the first tensor.
+#[derive(Default)]
+struct Faults(Vec<String>);
+
+impl Faults {
+    fn check(&mut self, what: impl FnOnce() -> String, ours: f64, theirs: f64, allowed: f64) {
+        // Not `>`: a NaN is a fault.
+        if !((ours - theirs).abs() <= allowed) {
+            self.0.push(format!("{}: {ours:e} here, {theirs:e} in the reference (allowed {allowed:e})", what()));
+        }
+    }
+
+    fn assert_none(&self, what: &str) {
+        let shown: Vec<&str> = self.0.iter().take(20).map(String::as_str).collect();
+        assert!(self.0.is_empty(), "{what}: {} faults\n{}", self.0.len(), shown.join("\n"));
+    }
+}
+
+fn check_step(json: &Path, numbers: Option<&Path>) {
+    let reference: Reference = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let model: Model = reference.model.parse().unwrap();
+    let [batch, _, height, width] = reference.input_shape;
+    let what = format!("{model} at {height}");
+
+    let mut network = Network::new(model, reference.nc, 0);
+    fill(&mut network.params);
+    let start = network.params.clone();
+    let (truth, n_rows) = truth(&reference);
+    let mut built = network.graph(batch, height, width, BnMode::Batch);
+    let loss = built.append_loss(n_rows, LossSpec::published(reference.nc, true));
+    append_gradients(&mut built.graph);
+
+    let heads: Vec<_> = [("aux", built.aux.clone().unwrap()), ("main", built.main.clone())].into();
+    let mut keep = vec![loss.items];
+    keep.extend(heads.iter().flat_map(|(_, head)| &head.levels).flat_map(|&(reg, cls)| [reg, cls]));
+    let shapes: HashMap<TensorId, [usize; 4]> = keep
+        .iter()
+        .map(|&id| {
+            let shape = built.graph.shape(id);
+            (id, [shape.n, shape.c, shape.h, shape.w])
+        })
+        .collect();
+    let mut executor = Executor::new(Plan::new(built.graph, &keep));
+    executor.write(built.input, &input(batch, height, width));
+    executor.write(loss.truth, &truth);
+    let mut gradients = network.params.zeros_like();
+    executor.run(&mut network.params, &mut gradients);
+
+    // Forward: raw maps and loss.
+    let mut faults = Faults::default();
+    if let Some(numbers) = numbers {
+        let bytes = std::fs::read(numbers).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        for (name, head) in &heads {
+            for (level, &(reg, cls)) in (3..).zip(&head.levels) {
+                let nchw = |id| Nchw::from_nhwc(shapes[&id], &executor.read(id));
+                let ours = nchw(reg).stacked(&nchw(cls)).images(1).values;
+                let theirs = tensor(&file, &format!("raw.{name}.p{level}"));
+                let difference: Vec<f32> = ours.iter().zip(&theirs).map(|(a, b)| a - b).collect();
+                faults.check(|| format!("raw {name}.p{level}"), l2(&difference) / l2(&theirs), 0.0, 4e-3);
+            }
+        }
+    }
+    let items = executor.read(loss.items);
+    let LossItems { boxes, cls, dfl } = reference.loss_items;
+    for (name, ours, theirs) in
+        [("box", items[0], boxes), ("cls", items[1], cls), ("dfl", items[2], dfl), ("loss", items[3], reference.loss_total)]
+    {
+        faults.check(|| name.into(), f64::from(ours), f64::from(theirs), 5e-4 * f64::from(theirs));
+    }
+    faults.assert_none(&what);
+
+    check_gradients(&what, &reference, &gradients);
+    let (mut bn_faults, mut step_faults) = (Faults::default(), Faults::default());
+    check_tensors(&mut bn_faults, &reference.bn_buffers_after_forward, &network.params, 1e-4);
+    bn_faults.assert_none(&format!("{what}: running statistics"));
+
+    // Optimizer and average.
+    let norm = clip_gradients(&mut gradients, 10.0);
+    step_faults.check(|| "norm of all gradients".into(), f64::from(norm), reference.grad_norm_total, 0.01 * reference.grad_norm_total);
+    if reference.optimizer.is_some() {
+        let mut velocity = network.params.zeros_like();
+        let step = SgdStep { lr: [0.01; 3], momentum: 0.937, weight_decay: 0.0005 };
+        sgd_step(&mut network.params, &gradients, &mut velocity, true, &step);
+        for param in &reference.params {
+            let (Some(after), Some(delta), Some(_)) = (&param.after, &param.delta, &param.grad) else { continue };
+            let ours = upstream(&network.params, &param.key);
+            step_faults.check(|| format!("{} after", param.key), l2(&ours), after.l2, 3e-4 * after.l2);
+            let moved: Vec<f32> = ours.iter().zip(upstream(&start, &param.key)).map(|(new, old)| new - old).collect();
+            step_faults.check(|| format!("{} moved", param.key), l2(&moved), delta.l2, 0.02 * delta.l2 + 10.0 * delta.err_l2);
+        }
+        let mut ema = start;
+        ema_update(&mut ema, &network.params, reference.ema.as_ref().unwrap().decay);
+        check_tensors(&mut step_faults, &reference.ema_after_step, &ema, 3e-4);
+    }
+    step_faults.assert_none(&format!("{what}: step"));
+}
+
+fn check_tensors(faults: &mut Faults, references: &[TensorReference], params: &Params, relative: f64) {
+    for reference in references.iter().filter(|reference| !reference.key.contains(".dfl")) {
+        let ours = upstream(params, &reference.key);
+        faults.check(|| reference.key.clone(), l2(&ours), reference.l2, relative * reference.l2);
+        let rms = reference.l2 / (ours.len() as f64).sqrt();
+        for (index, (&ours, &theirs)) in ours.iter().zip(&reference.first8).enumerate() {
+            // The bound on the whole tensor's error, should it lie in this one value: 10 times the mean is far less than that.
+            faults.check(
+                || format!("{}[{index}]", reference.key),
+                f64::from(ours),
+                f64::from(theirs),
+                10.0 * relative * rms.max(f64::from(theirs.abs())),
+            );
+        }
+    }
+}
+
+fn check_gradients(what: &str, reference: &Reference, gradients: &Params) {
+    let mut faults = Faults::default();
+    let mut n_checked = 0;
+    for param in &reference.params {
+        let Some(grad) = &param.grad else { continue };
+        let ours = upstream(gradients, &param.key);
+        faults.check(|| param.key.clone(), l2(&ours), grad.l2, 0.02 * grad.l2 + 10.0 * grad.err_l2);
+        let rms = grad.l2 / (ours.len() as f64).sqrt();
+        for (index, (&ours, &theirs)) in ours.iter().zip(&grad.first8).enumerate() {
+            faults.check(|| format!("{}[{index}]", param.key), f64::from(ours), f64::from(theirs), 0.05 * rms + 10.0 * grad.err_max);
+        }
+        n_checked += 1;
+    }
+    let n_trained = gradients.specs.iter().filter(|spec| spec.kind.is_trained()).count();
+    assert_eq!(n_checked, n_trained, "{what}: every gradient has a reference");
+    faults.assert_none(&format!("{what}: gradients"));
+}
+
+#[test]
+fn a_step_of_t_matches_the_reference() {
+    check_step(&kept("train_step_yolov9-t_nc3.json"), None);
+}
+
+#[test]
+fn steps_of_t_s_and_c_match_the_reference_where_all_numbers_are_at_hand() {
+    for name in ["yolov9-t_nc3", "yolov9-s_nc80", "yolov9-c_nc80"] {
+        let file = |ending: &str| shared(&format!("train_step/{name}.{ending}"));
+        let (Some(json), Some(numbers)) = (file("json"), file("safetensors")) else { return };
+        check_step(&json, Some(&numbers));
+    }
+    let Some(large) = shared("train_step/yolov9-t_nc3_384.json") else { return };
+    check_step(&large, None);
+}

@@ -18,7 +18,6 @@ use prost::Message;
 
 use crate::engine::cpu::Executor;
 use crate::engine::op::BnMode;
-use crate::engine::params::Params;
 use crate::engine::plan::Plan;
 use crate::export::onnx::BatchSize;
 use crate::export::onnx_proto::ModelProto;
@@ -202,7 +201,7 @@ fn decoded(network: &Network) -> Vec<f32> {
     };
     let image: Vec<f32> = (0..CHECK_SIDE * CHECK_SIDE * 3).map(|_| next()).collect();
     executor.write(built.input, &image);
-    executor.run(&mut network.params.clone(), &mut Params::default());
+    executor.run_inference(&network.params);
     executor.read(output)
 }
 

@@ -103,8 +103,7 @@ fn python_text(text: &str) -> String {
     for sign in text.chars() {
         match sign {
             '\'' | '\\' => quoted.extend(['\\', sign]),
-            '\n' => quoted.push_str("\\n"),
-            _ if sign.is_control() => quoted.push_str(&format!("\\u{:04x}", sign as u32)),
+            _ if sign.is_control() => quoted.extend(format!("\\u{:04x}", sign as u32).chars()),
             _ => quoted.push(sign),
         }
     }
@@ -149,19 +148,16 @@ impl Writer<'_> {
         if let Some(value) = self.values.get(&id) {
             return value.clone();
         }
-        let value = match self.parts(id) {
-            Some(parts) => {
-                let parts: Vec<String> = parts.into_iter().map(|part| self.value(part)).collect();
-                let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-                let name = format!("{}/concat", self.graph.tensor(id).name);
-                self.push("Concat", &name, &parts, vec![int("axis", 1)])
-            }
-            None => {
-                let (parent, channel) = self.graph.tensor(id).slice_of.expect("a tensor without a producer is a part or has parts");
-                let whole = self.value(parent);
-                let name = format!("{whole}/channels_{channel}");
-                self.slice(&name, &whole, channel, channel + self.graph.shape(id).c)
-            }
+        let value = if let Some(parts) = self.parts(id) {
+            let parts: Vec<String> = parts.into_iter().map(|part| self.value(part)).collect();
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            let name = format!("{}/concat", self.graph.tensor(id).name);
+            self.push("Concat", &name, &parts, vec![int("axis", 1)])
+        } else {
+            let (parent, channel) = self.graph.tensor(id).slice_of.expect("a tensor without a producer is a part or has parts");
+            let whole = self.value(parent);
+            let name = format!("{whole}/channels_{channel}");
+            self.slice(&name, &whole, channel, channel + self.graph.shape(id).c)
         };
         self.values.insert(id, value.clone());
         value

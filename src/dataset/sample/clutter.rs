@@ -82,7 +82,7 @@ pub(super) fn screw(canvas: &mut Canvas, place: Place, light: &Light, random: &m
     let head = Outline::Circle { x: 0.0, y: 0.0, radius };
     let socket = Outline::Hexagon { radius: radius * 0.48 };
     let cross = random.chance(0.5);
-    let color = scaled(random.pick(&[ZINC, [0.24, 0.24, 0.26], [0.66, 0.56, 0.34]]), 1.0);
+    let color = random.pick(&[ZINC, [0.24, 0.24, 0.26], [0.66, 0.56, 0.34]]);
     small_thing(canvas, place, radius + 2.0, light, 12.0, &|u, v| head.distance(u, v), &|u, v, inside, surface| {
         let slot = (u.abs().min(v.abs()) - radius * 0.13).max(u.abs().max(v.abs()) - radius * 0.62);
         let recess = if cross { slot } else { socket.distance(u, v) };
@@ -169,7 +169,7 @@ pub(super) fn ruler(canvas: &mut Canvas, place: Place, light: &Light, random: &m
 
 /// A few drops of coolant: clear, so that the metal shows through, with a dark rim and the lamp's reflection.
 pub(super) fn coolant(canvas: &mut Canvas, place: Place, light: &Light, random: &mut Random) {
-    for _ in 0..1 + random.below(3) {
+    for _ in 0..=random.below(3) {
         let radius = random.range(5.0, 15.0);
         let (x, y) = (place.x + random.range(-22.0, 22.0), place.y + random.range(-22.0, 22.0));
         let seed = random.bits() as u32;
@@ -214,7 +214,7 @@ pub(super) fn engraving(canvas: &mut Canvas, place: Place, text: &str, dot: f32)
     canvas.paint_within(window, |x, y, surface| {
         let (u, v) = place.turn.local(x - place.x, y - place.y);
         let (column, row) = ((u + width / 2.0) / dot, (v + height / 2.0) / dot);
-        if column < 0.0 || row < 0.0 || row >= SIGN_SIDE {
+        if column < 0.0 || !(0.0..SIGN_SIDE).contains(&row) {
             return;
         }
         let Some(glyph) = glyphs.get((column / SIGN_SIDE) as usize) else { return };

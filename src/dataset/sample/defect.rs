@@ -135,7 +135,7 @@ fn crack(x: f32, y: f32, scale: f32, random: &mut Random) -> Vec<Stroke> {
     let start = heading.global(-long / 2.0, 0.0);
     let main = jagged([x + start.0, y + start.1], heading, long, width, random);
     let mut strokes = vec![main];
-    for branch in 0..1 + random.below(3) {
+    for branch in 0..=random.below(3) {
         let at = (strokes[0].points.len() as f32 * random.range(0.25, 0.75)) as usize;
         let side = if branch % 2 == 0 { 1.0 } else { -1.0 };
         let away = heading.turned(Direction::from_turns(side * random.range(0.10, 0.19)));

@@ -120,9 +120,8 @@ impl Finish {
         }
         match kind {
             6 => Self::Cast,
-            7 => Self::Ground,
-            8 | 1 | 2 => Self::Brushed,
-            0 | 5 => Self::Ground,
+            1 | 2 | 8 => Self::Brushed,
+            0 | 5 | 7 => Self::Ground,
             _ => {
                 let pass = random.range(80.0, 190.0);
                 Self::Milled { pass, radius: pass * random.range(0.55, 0.9), pitch: random.range(8.0, 17.0) }

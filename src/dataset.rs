@@ -4,12 +4,14 @@ pub mod check;
 pub mod convert;
 pub mod data_yaml;
 pub mod fix;
+mod journal;
 pub mod label;
-pub mod layout;
+mod layout;
 pub mod open;
 pub mod parse;
 pub mod rule;
 pub mod sample;
+pub mod stats;
 pub mod voc;
 
 pub use label::{ClassId, Label, Split};

@@ -1,11 +1,32 @@
 //! The checks of the label doctor: every finding with its rule, place, and whether it can be mended safely.
+//!
+//! In:  an open dataset.
+//! Out: findings: those of the dataset as a whole, then by image and line, then files that belong to nothing.
+//!
+//! Each label file is parsed once and each image decoded once, in parallel. The verdicts on rows are those of the parser
+//! that training reads with, so a row is told here exactly when training changes or drops it. Never writes.
 
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::open::{Dataset, DatasetError};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::data_yaml::DataYaml;
+use super::label::Split;
+use super::layout;
+use super::open::{self, Dataset, DatasetError, Format};
+use super::parse::{Row, Verdict};
 pub use super::rule::{Fixability, Rule, Severity};
+use crate::geom::Size;
 use crate::geom::Xywhn;
+use crate::media::decode;
+
+/// A file that is rubbish from end to end must not fill the list (and the memory).
+const MAX_FINDINGS_PER_FILE: usize = 1000;
 
 /// One fault at one place.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +44,33 @@ pub struct Finding {
     pub message: String,
 }
 
+impl Finding {
+    /// As a line of `--json`: event, rule, severity, file, line, box (cx, cy, w, h), message, fix. Absent ones are left out.
+    pub fn to_json(&self) -> Value {
+        let mut value = json!({
+            "event": "finding",
+            "rule": self.rule.id(),
+            "severity": self.severity.name(),
+            "file": self.file.to_string_lossy(),
+        });
+        let fields = value.as_object_mut().expect("made as an object above");
+        if let Some(line) = self.line {
+            fields.insert("line".to_owned(), line.into());
+        }
+        if let Some(Xywhn { cx, cy, w, h }) = self.bbox {
+            fields.insert("box".to_owned(), [cx, cy, w, h].map(shortest).to_vec().into());
+        }
+        fields.insert("message".to_owned(), self.message.as_str().into());
+        fields.insert("fix".to_owned(), self.fix.name().into());
+        value
+    }
+}
+
+/// The number with the few digits that f32 has, not the many that its f64 neighbour needs.
+fn shortest(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
 /// What a check found, and what it looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckReport {
@@ -32,8 +80,422 @@ pub struct CheckReport {
     pub n_rows: usize,
 }
 
+impl CheckReport {
+    pub fn n_errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    /// How many findings `fix` mends.
+    pub fn n_fixable(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.fix == Fixability::Auto).count()
+    }
+
+    /// The rules that have findings, with their counts, in the order of `Rule::ALL`.
+    pub fn counts(&self) -> Vec<(Rule, usize)> {
+        let count = |rule| self.findings.iter().filter(|finding| finding.rule == rule).count();
+        Rule::ALL.into_iter().map(|rule| (rule, count(rule))).filter(|&(_, n)| n > 0).collect()
+    }
+}
+
 /// Checks every label row and decodes every image. `check_in(done, total)` reports progress and may stop it.
+///
+/// # Errors
+/// `Cancelled` only: whatever is wrong with a file is a finding.
 pub fn check(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Result<CheckReport, DatasetError> {
-    let _ = (dataset, check_in);
-    todo!("dataset")
+    let groups = open::by_label_file(dataset);
+    let total = groups.len() as u64;
+    let done = AtomicU64::new(0);
+    let files: Vec<FileReport> = groups
+        .par_iter()
+        .map(|(label_path, images)| {
+            let report = check_file(dataset, label_path, images);
+            match check_in(done.fetch_add(1, Ordering::Relaxed) + 1, total) {
+                ControlFlow::Continue(()) => Ok(report),
+                ControlFlow::Break(()) => Err(DatasetError::Cancelled),
+            }
+        })
+        .collect::<Result<_, _>>()?;
+
+    let mut report = CheckReport { findings: about_the_whole(dataset), n_images: dataset.images.len(), ..CheckReport::default() };
+    let mut n_unlabelled: HashMap<Split, usize> = HashMap::new();
+    for ((_, images), mut file) in groups.iter().zip(files) {
+        report.n_label_files += usize::from(file.exists);
+        report.n_rows += file.n_rows;
+        report.findings.append(&mut file.findings);
+        if !file.exists {
+            images.iter().for_each(|&image| *n_unlabelled.entry(dataset.images[image].split).or_default() += 1);
+        }
+    }
+    report.findings.extend(labels_without_image(dataset));
+    for split in Split::ALL {
+        if let Some(n) = n_unlabelled.get(&split) {
+            let of = dataset.split(split).count();
+            let message = format!("{n} of {of} images in {} have no label file; they count as background", split.name());
+            report.findings.push(whole(dataset, Rule::ImageWithoutLabel, Severity::Info, message));
+        }
+    }
+    Ok(report)
+}
+
+/// What is found at one label file and its image (or images: `x.jpg` and `x.png` share one).
+#[derive(Default)]
+struct FileReport {
+    findings: Vec<Finding>,
+    exists: bool,
+    n_rows: usize,
+}
+
+fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize]) -> FileReport {
+    let mut report = FileReport::default();
+    let mut size = None;
+    let mut seen: Vec<&Path> = Vec::new();
+    for &index in images {
+        let path = dataset.images[index].path.as_path();
+        if seen.contains(&path) {
+            continue; // the same image in two splits
+        }
+        seen.push(path);
+        match image_size(path) {
+            Ok(found) => size = size.or(Some(found)),
+            Err(message) => report.findings.push(Finding {
+                rule: Rule::ImageUnreadable,
+                severity: Severity::Error,
+                fix: Fixability::None,
+                file: dataset.relative(path),
+                image: Some(index),
+                line: None,
+                bbox: None,
+                message,
+            }),
+        }
+    }
+
+    let image = images[0];
+    let file = dataset.relative(label_path);
+    let finding = |rule, severity, fix, message| Finding {
+        rule,
+        severity,
+        fix,
+        file: file.clone(),
+        image: Some(image),
+        line: None,
+        bbox: None,
+        message,
+    };
+    let unreadable = |message| finding(Rule::LabelUnreadable, Severity::Error, Fixability::None, message);
+    let labels = match dataset.label_file(&dataset.images[image], &|| size) {
+        Ok(None) => return report,
+        Ok(Some(labels)) => labels,
+        Err(error) => {
+            report.exists = true;
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            report.findings.push(unreadable(format!("{error}{cause}")));
+            return report;
+        }
+    };
+    report.exists = true;
+    report.n_rows = labels.rows.len();
+    report.findings.extend(labels.problem.map(|problem| unreadable(format!("the file {problem}"))));
+
+    let mut rows = labels.rows.iter().filter_map(|row| {
+        let (rule, severity, fix, bbox, message) = judged(row)?;
+        let fix = if dataset.format == Format::PascalVoc && fix == Fixability::Auto { Fixability::Ask } else { fix };
+        Some(Finding { line: Some(row.line), bbox, ..finding(rule, severity, fix, message) })
+    });
+    report.findings.extend(rows.by_ref().take(MAX_FINDINGS_PER_FILE));
+    let n_more = rows.count();
+    if let (1.., Some(last)) = (n_more, report.findings.last_mut()) {
+        last.message += &format!("; and {n_more} more findings in this file");
+    }
+    report
+}
+
+/// The size of an image that decodes from end to end, or what is wrong with it.
+fn image_size(path: &Path) -> Result<Size, String> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("the image does not exist".to_owned()),
+        Err(error) => return Err(format!("the image cannot be read: {error}")),
+        Ok(metadata) if metadata.len() == 0 => return Err("the image file is empty (0 bytes)".to_owned()),
+        Ok(_) => {}
+    }
+    decode::decode(path).map(|picture| picture.size).map_err(|error| match error {
+        crate::media::MediaError::Decode { reason, .. } => format!("the image cannot be decoded: {reason}"),
+        other => {
+            let cause = std::error::Error::source(&other).map(|cause| format!(": {cause}")).unwrap_or_default();
+            format!("{other}{cause}")
+        }
+    })
+}
+
+type Judged = (Rule, Severity, Fixability, Option<Xywhn>, String);
+
+/// What is to be said about a row, if anything.
+fn judged(row: &Row) -> Option<Judged> {
+    match &row.verdict {
+        Verdict::Used(_) => None,
+        Verdict::Clamped { written, spill, .. } => {
+            let Xywhn { cx, cy, w, h } = written.bbox;
+            let past = [("left", w / 2.0 - cx), ("top", h / 2.0 - cy), ("right", cx + w / 2.0 - 1.0), ("bottom", cy + h / 2.0 - 1.0)];
+            let (side, past) = past.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+            let (severity, message) = if *spill {
+                (Severity::Info, format!("the box passes the {side} edge by rounding; it is cut there"))
+            } else {
+                (Severity::Warning, format!("the box reaches {:.1} % of the image past its {side} edge; it is cut there", past * 100.0))
+            };
+            Some((Rule::OutOfRange, severity, Fixability::Auto, Some(written.bbox), message))
+        }
+        Verdict::Dropped(dropped) => Some((dropped.rule, dropped.rule.info().severity, dropped.fix, dropped.bbox, dropped.reason.clone())),
+    }
+}
+
+/// A finding about the dataset as a whole.
+fn whole(dataset: &Dataset, rule: Rule, severity: Severity, message: String) -> Finding {
+    let fix = rule.info().fix;
+    Finding { rule, severity, fix, file: dataset.relative(&dataset.source), image: None, line: None, bbox: None, message }
+}
+
+fn about_the_whole(dataset: &Dataset) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let declared = if dataset.format == Format::Yolo && dataset.source.is_file() { DataYaml::read(&dataset.source).ok() } else { None };
+    if let Some(n) = declared.and_then(|yaml| yaml.n_classes).filter(|&n| n != dataset.names.len()) {
+        let message = format!("nc is {n}, but there are {} names; the names count", dataset.names.len());
+        findings.push(whole(dataset, Rule::NamesCount, Severity::Warning, message));
+    }
+    for (split, severity) in [(Split::Train, Severity::Error), (Split::Val, Severity::Warning)] {
+        if dataset.split(split).next().is_none() {
+            let message = format!("there are no images in {}", split.name());
+            findings.push(whole(dataset, Rule::EmptySplit, severity, message));
+        }
+    }
+    findings
+}
+
+/// Files in the label folders that no image answers to.
+fn labels_without_image(dataset: &Dataset) -> Vec<Finding> {
+    let used: HashSet<&Path> = dataset.images.iter().map(|image| image.label_path.as_path()).collect();
+    let mut image_folders = StemsByFolder::default();
+    let voc_folders: Vec<&Path> = match dataset.format {
+        Format::Yolo => Vec::new(),
+        Format::PascalVoc => unique(dataset.images.iter().filter_map(|image| image.path.parent())),
+    };
+    let tops = unique(used.iter().filter_map(|path| path.parent()).map(|folder| label_top(folder, dataset.format)));
+    let mut findings = Vec::new();
+    for top in tops {
+        for path in candidates(top, dataset.format) {
+            let (Some(stem), Some(folder)) = (path.file_stem(), path.parent()) else { continue };
+            if used.contains(path.as_path()) {
+                continue;
+            }
+            let upper_case = dataset.format == Format::Yolo && path.extension().is_some_and(|extension| extension != "txt");
+            let has_image = match dataset.format {
+                Format::Yolo => image_folders.holds(&layout::images_folder(folder), stem),
+                Format::PascalVoc => voc_folders.iter().any(|folder| image_folders.holds(folder, stem)),
+            };
+            let message = match (has_image, upper_case) {
+                (true, false) => continue, // an image that is in no split
+                (true, true) => "the ending is not in lower case, so that the file is not read; rename it to .txt".to_owned(),
+                (false, _) => format!("no image is called {:?}", stem.to_string_lossy()),
+            };
+            findings.push(Finding {
+                rule: Rule::LabelWithoutImage,
+                severity: Severity::Warning,
+                fix: Fixability::Ask,
+                file: dataset.relative(&path),
+                image: None,
+                line: None,
+                bbox: None,
+                message,
+            });
+        }
+    }
+    findings.sort_by(|a, b| a.file.cmp(&b.file));
+    findings.dedup_by(|a, b| a.file == b.file);
+    findings
+}
+
+fn unique<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<&'a Path> {
+    let mut paths: Vec<&Path> = paths.collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// The folder to search below: the last `labels` folder above; without one the folder itself.
+fn label_top(folder: &Path, format: Format) -> &Path {
+    let is_top = |folder: &&Path| format == Format::Yolo && folder.file_name().is_some_and(|name| name == "labels");
+    folder.ancestors().find(is_top).unwrap_or(folder)
+}
+
+/// Files that look like label files: below `labels` everything but the well-known others; beside images only what parses.
+fn candidates(top: &Path, format: Format) -> Vec<PathBuf> {
+    let ending = if format == Format::Yolo { "txt" } else { "xml" };
+    let in_labels = top.components().any(|part| part.as_os_str() == "labels");
+    let mut files = if in_labels {
+        layout::files_under(top).unwrap_or_default()
+    } else {
+        let entries = std::fs::read_dir(top).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect()
+    };
+    files.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let known = ["classes.txt", "labels.txt", "notes.txt", "train.txt", "val.txt", "valid.txt", "test.txt"];
+        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending))
+            && !name.starts_with('.')
+            && !name.starts_with("readme")
+            && !known.contains(&name.as_str())
+            && (in_labels || format == Format::PascalVoc || open::looks_like_labels(path))
+    });
+    files
+}
+
+/// The stems of the images in each folder, listed once.
+#[derive(Default)]
+struct StemsByFolder {
+    stems: HashMap<PathBuf, HashSet<OsString>>,
+}
+
+impl StemsByFolder {
+    fn holds(&mut self, folder: &Path, stem: &std::ffi::OsStr) -> bool {
+        if !self.stems.contains_key(folder) {
+            let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+            let stems = paths.filter(|path| decode::is_image_path(path)).filter_map(|path| path.file_stem().map(OsString::from));
+            self.stems.insert(folder.to_owned(), stems.collect());
+        }
+        self.stems[folder].contains(stem)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::super::open::tests::{folder, png};
+    use super::*;
+
+    fn never() -> impl Fn(u64, u64) -> ControlFlow<()> + Sync {
+        |_, _| ControlFlow::Continue(())
+    }
+
+    /// Findings as `rule severity fix file:line`.
+    fn found(root: &Path) -> Vec<String> {
+        let report = check(&Dataset::open(root).unwrap(), &never()).unwrap();
+        let line = |finding: &Finding| {
+            let line = finding.line.map(|line| format!(":{line}")).unwrap_or_default();
+            let (severity, fix) = (finding.severity.name(), finding.fix.name());
+            format!("{} {severity} {fix} {}{line}", finding.rule.id(), finding.file.display())
+        };
+        report.findings.iter().map(line).collect()
+    }
+
+    #[test]
+    fn each_fault_is_found_at_its_place() {
+        let root = folder(&[
+            ("data.yaml", "train: images/train\nval: images/val\nnc: 3\nnames: [a, b]\n"),
+            ("images/train/empty.png", ""),
+            ("images/train/text.jpg", "not a picture"),
+            ("labels/train/good.txt", "0 .5 .5 .2 .2\n1 .95 .5 .2 .2\n1 .5 .5 .2\n7 .5 .5 .2 .2\n0 .5 .5 .2 .2\n0 .5 .5 0 .2\n0 9 9 9 9\n"),
+            ("labels/train/text.txt", "\0\0"),
+            ("labels/train/gone.txt", "0 .5 .5 .2 .2\n"),
+            ("labels/train/upper.TXT", ""),
+            ("labels/train/classes.txt", "a\nb\n"),
+            ("labels/train/.hidden.txt", ""),
+            ("labels/other/unused.txt", ""),
+            ("images/other/unused.jpg", ""),
+        ]);
+        png(root.path(), "images/train/good.png", 40, 20);
+        png(root.path(), "images/train/upper.png", 40, 20);
+        let mut expected = vec![
+            "names-count warning none data.yaml",
+            "empty-split warning none data.yaml",
+            "image-unreadable error none images/train/empty.png",
+            "out-of-range warning auto labels/train/good.txt:2",
+            "wrong-field-count error none labels/train/good.txt:3",
+            "class-outside-names error ask labels/train/good.txt:4",
+            "duplicate-row warning auto labels/train/good.txt:5",
+            "zero-size error auto labels/train/good.txt:6",
+            "coordinates-in-pixels error ask labels/train/good.txt:7",
+            "image-unreadable error none images/train/text.jpg",
+            "label-unreadable error none labels/train/text.txt",
+            "label-without-image warning ask labels/train/gone.txt",
+            "label-without-image warning ask labels/train/upper.TXT",
+            "image-without-label info none data.yaml",
+        ];
+        let findings = found(root.path());
+        expected.retain(|line| !findings.iter().any(|found| found == line));
+        assert!(expected.is_empty() && findings.len() == 14, "missing {expected:?} in {findings:#?}");
+    }
+
+    #[test]
+    fn a_sound_dataset_has_no_findings() {
+        let root = folder(&[
+            ("data.yaml", "train: train/images\nval: val/images\nnames: [a]\n"),
+            ("train/labels/a.txt", "0 .5 .5 .2 .2\n"),
+            ("val/labels/b.txt", ""),
+        ]);
+        png(root.path(), "train/images/a.png", 8, 8);
+        png(root.path(), "val/images/b.png", 8, 8);
+        assert_eq!(found(root.path()), [""; 0]);
+        let report = check(&Dataset::open(root.path()).unwrap(), &never()).unwrap();
+        assert_eq!((report.n_images, report.n_label_files, report.n_rows, report.n_errors()), (2, 2, 1, 0));
+    }
+
+    #[test]
+    fn pascal_voc_is_checked_by_the_same_rules() {
+        let object = |x2: u32| {
+            format!("<object><name>x</name><bndbox><xmin>5</xmin><ymin>1</ymin><xmax>{x2}</xmax><ymax>9</ymax></bndbox></object>\n")
+        };
+        let annotation = |objects: &str| format!("<annotation>\n{objects}</annotation>");
+        let root = folder(&[
+            ("Annotations/a.xml", &annotation(&(object(5) + &object(12) + &object(8)))),
+            ("Annotations/b.xml", "<annotation>"),
+            ("Annotations/c.xml", &annotation("")),
+        ]);
+        png(root.path(), "JPEGImages/a.png", 10, 10);
+        png(root.path(), "JPEGImages/b.png", 10, 10);
+        let expected = [
+            "empty-split warning none .",
+            "zero-size error ask Annotations/a.xml:2",
+            "out-of-range warning ask Annotations/a.xml:3",
+            "label-unreadable error none Annotations/b.xml",
+            "label-without-image warning ask Annotations/c.xml",
+        ];
+        assert_eq!(found(root.path()), expected);
+    }
+
+    #[test]
+    fn it_stops_when_asked() {
+        let root = folder(&[("images/a.png", ""), ("labels/a.txt", "")]);
+        let dataset = Dataset::open(root.path()).unwrap();
+        assert!(matches!(check(&dataset, &|_, _| ControlFlow::Break(())), Err(DatasetError::Cancelled)));
+    }
+
+    #[test]
+    fn a_file_of_rubbish_does_not_fill_the_list() {
+        let root = folder(&[("labels/a.txt", &("0 .5 .5 .1 .1\n".to_owned() + &"x\n".repeat(5000))), ("classes.txt", "x")]);
+        png(root.path(), "images/a.png", 8, 8);
+        let report = check(&Dataset::open(root.path()).unwrap(), &never()).unwrap();
+        assert_eq!(report.findings.len(), 1 + MAX_FINDINGS_PER_FILE);
+        assert!(report.findings.last().unwrap().message.ends_with("and 4000 more findings in this file"));
+    }
+
+    #[test]
+    fn the_json_has_short_numbers_and_leaves_absent_fields_out() {
+        let finding = Finding {
+            rule: Rule::OutOfRange,
+            severity: Severity::Warning,
+            fix: Fixability::Auto,
+            file: PathBuf::from("labels/a.txt"),
+            image: Some(0),
+            line: Some(2),
+            bbox: Some(Xywhn { cx: 0.95, cy: 0.1, w: 0.2, h: 1.0 }),
+            message: "m".to_owned(),
+        };
+        let expected = concat!(
+            r#"{"event":"finding","rule":"out-of-range","severity":"warning","file":"labels/a.txt","line":2,"#,
+            r#""box":[0.95,0.1,0.2,1.0],"message":"m","fix":"auto"}"#
+        );
+        assert_eq!(finding.to_json().to_string(), expected);
+        let without = Finding { line: None, bbox: None, ..finding };
+        let expected = r#"{"event":"finding","rule":"out-of-range","severity":"warning","file":"labels/a.txt","message":"m","fix":"auto"}"#;
+        assert_eq!(without.to_json().to_string(), expected);
+    }
 }

@@ -1,15 +1,31 @@
 //! The safe fixes: applied as one batch, with the original bytes in a journal, a receipt, and undo.
+//!
+//! In:  a YOLO dataset and the user's state directory.
+//! Out: label files in which boxes are cut at the image's edge, repeated rows and empty boxes are gone; what was changed.
+//!
+//! Only what the parser calls `Fixability::Auto` is done, so training sees the same labels before and after, and a second
+//! fix finds nothing. Rows that need no change stay byte for byte, as do line ends, the byte-order mark and a missing last
+//! line end. Files are planned first; then the journal goes to disk; then each file is replaced as a whole, unless it
+//! changed since it was read. Never touches an image, never guesses.
 
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::check::Rule;
-use super::open::{Dataset, DatasetError};
+use rayon::prelude::*;
+
+use super::journal::{self, Batch, Entry, ReplaceError};
+use super::open::{self, Dataset, DatasetError, Format, ImageEntry};
+use super::parse::{self, Verdict};
+use super::rule::{Fixability, Rule};
+use crate::media::decode;
 
 /// What a fix did (or would do) to one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowChange {
     pub file: PathBuf,
+    /// 1-based, in the file before the fix.
     pub line: usize,
     pub rule: Rule,
     pub before: String,
@@ -20,7 +36,9 @@ pub struct RowChange {
 /// The outcome of `fix` or `undo`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Receipt {
+    /// Of a fix; undo names only files.
     pub changes: Vec<RowChange>,
+    /// Relative to the dataset's root, as are all paths here but `path`.
     pub files: Vec<PathBuf>,
     /// Files left alone, with the reason (such as changed on disk meanwhile).
     pub refused: Vec<(PathBuf, String)>,
@@ -29,18 +47,374 @@ pub struct Receipt {
 }
 
 /// Applies (or with `dry_run` only lists) the automatic fixes. `state_dir` holds journals, outside of the dataset.
+///
+/// # Errors
+/// Pascal VOC; a disk that cannot be written; cancellation. What was replaced until then is whole and can be undone.
 pub fn fix(
     dataset: &Dataset,
-    state_dir: &std::path::Path,
+    state_dir: &Path,
     dry_run: bool,
     check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Result<Receipt, DatasetError> {
-    let _ = (dataset, state_dir, dry_run, check_in);
-    todo!("dataset")
+    if dataset.format == Format::PascalVoc {
+        return Err(DatasetError::CannotFixVoc { path: dataset.source.display().to_string() });
+    }
+    let groups = open::by_label_file(dataset);
+    let total = groups.len() as u64;
+    let done = AtomicU64::new(0);
+    let plans: Vec<Option<FilePlan>> = groups
+        .par_iter()
+        .map(|(label_path, images)| {
+            let plan = plan_file(dataset, label_path, &dataset.images[images[0]]);
+            match check_in(done.fetch_add(1, Ordering::Relaxed) + 1, total) {
+                ControlFlow::Continue(()) => Ok(plan),
+                ControlFlow::Break(()) => Err(DatasetError::Cancelled),
+            }
+        })
+        .collect::<Result<_, _>>()?;
+    let plans: Vec<FilePlan> = plans.into_iter().flatten().collect();
+
+    let mut receipt = Receipt::default();
+    if dry_run {
+        for plan in plans {
+            receipt.files.push(dataset.relative(plan.path));
+            receipt.changes.extend(plan.changes);
+        }
+        return Ok(receipt);
+    }
+    if plans.is_empty() {
+        return Ok(receipt);
+    }
+    let entries = plans.iter().map(|plan| Entry::new(plan.path, &plan.original, &plan.fixed)).collect();
+    let journal = Batch::new(&dataset.root, entries).write(&journal::folder(state_dir, &dataset.root))?;
+    let stopped = replace_all(dataset, plans, &mut receipt, &|| check_in(total, total));
+    if receipt.files.is_empty() {
+        // Nothing was touched, so there is nothing to undo.
+        std::fs::remove_file(&journal).ok();
+    } else {
+        let text = receipt_text(dataset, &receipt, stopped.as_ref());
+        let path = journal.with_extension("txt");
+        match std::fs::write(&path, text) {
+            Ok(()) => receipt.path = Some(path),
+            // The files are mended and the journal holds; a missing receipt is told only if nothing worse is.
+            Err(source) if stopped.is_none() => return Err(DatasetError::Write { path: path.display().to_string(), source }),
+            Err(_) => {}
+        }
+    }
+    stopped.map_or(Ok(receipt), Err)
 }
 
 /// Takes the last batch of fixes back: writes the original bytes again, file by file, where nothing changed since.
-pub fn undo(dataset: &Dataset, state_dir: &std::path::Path) -> Result<Receipt, DatasetError> {
-    let _ = (dataset, state_dir);
-    todo!("dataset")
+///
+/// # Errors
+/// When there is no batch, its journal is damaged, or the disk cannot be written (then undo can be called again).
+pub fn undo(dataset: &Dataset, state_dir: &Path) -> Result<Receipt, DatasetError> {
+    let folder = journal::folder(state_dir, &dataset.root);
+    let Some((journal, batch)) = journal::last_batch(&folder)? else {
+        return Err(DatasetError::NothingToUndo { path: dataset.source.display().to_string() });
+    };
+    let damaged = || DatasetError::Journal { path: journal.display().to_string(), reason: "bytes are not as written".to_owned() };
+    let mut receipt = Receipt::default();
+    for entry in &batch.files {
+        let (path, original) = entry.path().zip(entry.original()).ok_or_else(damaged)?;
+        let shown = dataset.relative(&path);
+        let now = match std::fs::read(&path) {
+            Ok(now) => now,
+            Err(error) => {
+                receipt.refused.push((shown, format!("cannot be read: {error}")));
+                continue;
+            }
+        };
+        if now == original {
+            continue; // taken back before, or never replaced
+        }
+        if !entry.wrote(&now) {
+            receipt.refused.push((shown, "was changed after the fix".to_owned()));
+            continue;
+        }
+        match journal::replace_file(&path, &now, &original) {
+            Ok(()) => receipt.files.push(shown),
+            Err(ReplaceError::Refused(reason)) => receipt.refused.push((shown, reason)),
+            Err(ReplaceError::Failed(source)) => return Err(DatasetError::Write { path: path.display().to_string(), source }),
+        }
+    }
+    sync_folders(dataset, &receipt.files);
+    journal::mark_undone(&journal)?;
+    let mut text = format!("Boxwright undo of {}\nDataset {}\n\n", journal.display(), dataset.root.display());
+    receipt.files.iter().for_each(|file| text += &format!("{} is as before the fix\n", file.display()));
+    receipt.refused.iter().for_each(|(file, reason)| text += &format!("{} was left alone: {reason}\n", file.display()));
+    let path = journal.with_extension("undone.txt");
+    if std::fs::write(&path, text).is_ok() {
+        receipt.path = Some(path);
+    }
+    Ok(receipt)
+}
+
+/// What is to be done to one file.
+struct FilePlan<'a> {
+    path: &'a Path,
+    original: Vec<u8>,
+    fixed: Vec<u8>,
+    changes: Vec<RowChange>,
+}
+
+/// Plans one label file; `None` when there is nothing to mend, or it cannot be read (`check` tells that).
+fn plan_file<'a>(dataset: &Dataset, path: &'a Path, image: &ImageEntry) -> Option<FilePlan<'a>> {
+    let original = dataset.label_bytes(path).ok().flatten()?;
+    let labels = dataset.parse_bytes(&original, &|| decode::probe(&image.path).ok());
+    let mut fixed = Vec::with_capacity(original.len());
+    let mut copied = 0;
+    let mut changes = Vec::new();
+    for row in &labels.rows {
+        let (rule, after) = match &row.verdict {
+            Verdict::Clamped { .. } => (Rule::OutOfRange, parse::clamped_row(&original, row)),
+            Verdict::Dropped(dropped) if dropped.fix == Fixability::Auto => (dropped.rule, None),
+            _ => continue,
+        };
+        fixed.extend_from_slice(&original[copied..row.bytes.start]);
+        copied = row.bytes.end;
+        match &after {
+            Some(text) => fixed.extend_from_slice(text),
+            None => copied += parse::line_end(&original[row.bytes.end..]), // the row goes with its line end
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        let after = after.as_deref().map(text);
+        changes.push(RowChange { file: dataset.relative(path), line: row.line, rule, before: text(&original[row.bytes.clone()]), after });
+    }
+    fixed.extend_from_slice(&original[copied..]);
+    (!changes.is_empty()).then_some(FilePlan { path, original, fixed, changes })
+}
+
+/// Replaces the planned files; returns why it stopped early, if it did.
+fn replace_all(
+    dataset: &Dataset,
+    plans: Vec<FilePlan>,
+    receipt: &mut Receipt,
+    go_on: &dyn Fn() -> ControlFlow<()>,
+) -> Option<DatasetError> {
+    let mut stopped = None;
+    for plan in plans {
+        if go_on().is_break() {
+            stopped = Some(DatasetError::Cancelled);
+            break;
+        }
+        match journal::replace_file(plan.path, &plan.original, &plan.fixed) {
+            Ok(()) => {
+                receipt.files.push(dataset.relative(plan.path));
+                receipt.changes.extend(plan.changes);
+            }
+            Err(ReplaceError::Refused(reason)) => receipt.refused.push((dataset.relative(plan.path), reason)),
+            Err(ReplaceError::Failed(source)) => {
+                stopped = Some(DatasetError::Write { path: plan.path.display().to_string(), source });
+                break;
+            }
+        }
+    }
+    sync_folders(dataset, &receipt.files);
+    stopped
+}
+
+/// Makes the renames durable, once for each folder. A file system without that is no reason to fail: the files are whole.
+fn sync_folders(dataset: &Dataset, files: &[PathBuf]) {
+    let mut folders: Vec<PathBuf> = files.iter().filter_map(|file| dataset.root.join(file).parent().map(Path::to_owned)).collect();
+    folders.sort();
+    folders.dedup();
+    folders.iter().for_each(|folder| drop(journal::sync_folder(folder)));
+}
+
+fn receipt_text(dataset: &Dataset, receipt: &Receipt, stopped: Option<&DatasetError>) -> String {
+    let (n_rows, n_files) = (receipt.changes.len(), receipt.files.len());
+    let mut text = format!("Boxwright fix\nDataset {}\n{n_rows} rows in {n_files} files changed\n", dataset.root.display());
+    if let Some(error) = stopped {
+        text += &format!("Stopped early: {error}\n");
+    }
+    let mut file: &OsStr = OsStr::new("");
+    for change in &receipt.changes {
+        if change.file.as_os_str() != file {
+            file = change.file.as_os_str();
+            text += &format!("\n{}\n", change.file.display());
+        }
+        let RowChange { line, rule, before, after, .. } = change;
+        text += &match after {
+            Some(after) => format!("  line {line}, {}: {before} -> {after}\n", rule.id()),
+            None => format!("  line {line}, {}: {before} removed\n", rule.id()),
+        };
+    }
+    if !receipt.refused.is_empty() {
+        text += "\nLeft alone\n";
+        receipt.refused.iter().for_each(|(file, reason)| text += &format!("  {}: {reason}\n", file.display()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::super::open::tests::{folder, png};
+    use super::*;
+
+    const LABELS: &str = "\u{feff}0 .5  .5 .2 .2\r\n0 0.95\t.5 .2 .2  \r\n\r\nbad row\r\n1 .5 .5 0 .2\r\n0 .50 .5 .2 .2\r\n1 .3 1.0 .2 .1";
+    const FIXED: &str = "\u{feff}0 .5  .5 .2 .2\r\n0 0.925\t.5 0.15 .2  \r\n\r\nbad row\r\n1 .3 0.975 .2 0.05";
+
+    fn never(_: u64, _: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// A dataset with two images of 200 x 100 pixels.
+    fn dataset(labels: &str) -> (TempDir, Dataset) {
+        let root = folder(&[
+            ("data.yaml", "train: images\nval: images\nnames: [a, b]\n"),
+            ("labels/a.txt", labels),
+            ("labels/b.txt", "1 .5 .5 .1 .1"), //
+        ]);
+        png(root.path(), "images/a.png", 200, 100);
+        png(root.path(), "images/b.png", 200, 100);
+        let dataset = Dataset::open(root.path()).unwrap();
+        (root, dataset)
+    }
+
+    fn read(root: &TempDir) -> String {
+        std::fs::read_to_string(root.path().join("labels/a.txt")).unwrap()
+    }
+
+    #[test]
+    fn only_touched_rows_change_and_undo_brings_every_byte_back() {
+        let (root, dataset) = dataset(LABELS);
+        let state = tempfile::tempdir().unwrap();
+        let labels = dataset.labels(&dataset.images[0]).unwrap();
+
+        let dry = fix(&dataset, state.path(), true, &never).unwrap();
+        let changes: Vec<_> = dry.changes.iter().map(|change| (change.line, change.rule.id(), change.after.as_deref())).collect();
+        let expected = [
+            (2, "out-of-range", Some("0 0.925\t.5 0.15 .2")),
+            (5, "zero-size", None),
+            (6, "duplicate-row", None),
+            (7, "out-of-range", Some("1 .3 0.975 .2 0.05")),
+        ];
+        assert_eq!(changes, expected);
+        assert_eq!((read(&root).as_str(), dry.path, std::fs::read_dir(state.path()).unwrap().count()), (LABELS, None, 0));
+
+        let receipt = fix(&dataset, state.path(), false, &never).unwrap();
+        assert_eq!(read(&root), FIXED);
+        assert_eq!((receipt.changes, receipt.files), (dry.changes, vec![PathBuf::from("labels/a.txt")]));
+        let text = std::fs::read_to_string(receipt.path.unwrap()).unwrap();
+        assert!(text.contains("line 5, zero-size: 1 .5 .5 0 .2 removed"), "{text}");
+        assert_eq!(dataset.labels(&dataset.images[0]).unwrap(), labels, "training sees the same");
+        assert_eq!(fix(&dataset, state.path(), false, &never).unwrap(), Receipt::default(), "a second fix finds nothing");
+
+        let undone = undo(&dataset, state.path()).unwrap();
+        assert_eq!((undone.files, undone.refused, read(&root).as_str()), (vec![PathBuf::from("labels/a.txt")], vec![], LABELS));
+        assert!(matches!(undo(&dataset, state.path()), Err(DatasetError::NothingToUndo { .. })));
+    }
+
+    #[test]
+    fn undo_leaves_files_alone_that_changed_since() {
+        let (root, dataset) = dataset(LABELS);
+        let state = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("labels/b.txt"), "1 0 .5 .1 .1").unwrap();
+        fix(&dataset, state.path(), false, &never).unwrap();
+        std::fs::write(root.path().join("labels/a.txt"), "0 .1 .1 .1 .1\n").unwrap();
+        let receipt = undo(&dataset, state.path()).unwrap();
+        assert_eq!(receipt.refused, [(PathBuf::from("labels/a.txt"), "was changed after the fix".to_owned())]);
+        assert_eq!(receipt.files, [PathBuf::from("labels/b.txt")]);
+        assert_eq!(read(&root), "0 .1 .1 .1 .1\n");
+    }
+
+    #[test]
+    fn a_file_that_changes_while_fixing_is_refused() {
+        let (root, dataset) = dataset(LABELS);
+        let state = tempfile::tempdir().unwrap();
+        let path = root.path().join("labels/a.txt");
+        // Planning checks in once for each of the two files, replacing before each file.
+        let calls = AtomicU64::new(0);
+        let meddle = |_, _| {
+            if calls.fetch_add(1, Ordering::Relaxed) == 2 {
+                std::fs::write(&path, "0 .1 .1 .1 .1\n").unwrap();
+            }
+            ControlFlow::Continue(())
+        };
+        let receipt = fix(&dataset, state.path(), false, &meddle).unwrap();
+        assert_eq!(receipt.refused.len(), 1);
+        assert_eq!((receipt.files, receipt.path, read(&root).as_str()), (vec![], None, "0 .1 .1 .1 .1\n"));
+        assert!(matches!(undo(&dataset, state.path()), Err(DatasetError::NothingToUndo { .. })));
+    }
+
+    #[test]
+    fn a_cancelled_fix_leaves_whole_files_and_can_be_undone() {
+        let (root, dataset) = dataset(LABELS);
+        std::fs::write(root.path().join("labels/b.txt"), "1 0 .5 .1 .1").unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let calls = AtomicU64::new(0);
+        let stop = |_, _| if calls.fetch_add(1, Ordering::Relaxed) == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        assert!(matches!(fix(&dataset, state.path(), false, &stop), Err(DatasetError::Cancelled)));
+        assert_eq!(read(&root), FIXED);
+        assert_eq!(std::fs::read_to_string(root.path().join("labels/b.txt")).unwrap(), "1 0 .5 .1 .1");
+        assert_eq!(undo(&dataset, state.path()).unwrap().files, [PathBuf::from("labels/a.txt")]);
+        assert_eq!(read(&root), LABELS);
+    }
+
+    #[test]
+    fn a_state_folder_that_cannot_be_written_stops_before_any_change() {
+        let (root, dataset) = dataset(LABELS);
+        let state = root.path().join("data.yaml"); // a file where a folder is needed
+        let error = fix(&dataset, &state, false, &never).unwrap_err();
+        assert!(matches!(error, DatasetError::Write { .. }));
+        assert_eq!(read(&root), LABELS);
+    }
+
+    #[test]
+    fn an_only_box_and_doubtful_boxes_stay() {
+        for labels in ["0 .5 .5 0 .2\n", "0 1.2 .5 .2 .2\n1 .5 .5 .1 .1\n", "0 nan .5 .2 .2\n", "9 1 .5 .2 .2\n"] {
+            let (_root, dataset) = dataset(labels);
+            assert_eq!(fix(&dataset, Path::new("/nowhere"), false, &never).unwrap(), Receipt::default(), "{labels}");
+        }
+    }
+
+    #[test]
+    fn pascal_voc_is_refused_with_a_hint() {
+        let root = folder(&[("JPEGImages/a.jpg", ""), ("Annotations/a.xml", "<annotation></annotation>")]);
+        let error = fix(&Dataset::open(root.path()).unwrap(), Path::new("/nowhere"), true, &never).unwrap_err();
+        assert!(error.hint().unwrap().contains("convert"));
+    }
+
+    /// Rows near the edges, repeated and empty ones, some rubbish, with both line ends.
+    fn any_file() -> impl Strategy<Value = String> {
+        let value = prop_oneof![(-0.2f32..1.2).prop_map(|v| v.to_string()), (0u8..=10).prop_map(|v| format!("{:.1}", f32::from(v) / 10.0))];
+        let row = (0u32..3, proptest::collection::vec(value, 4..8)).prop_map(|(class, values)| format!("{class} {}", values.join(" ")));
+        let row = prop_oneof![9 => row, 1 => Just("rubbish".to_owned()), 1 => Just(String::new())];
+        proptest::collection::vec((row, prop_oneof![Just("\n"), Just("\r\n")]), 0..12).prop_flat_map(|rows| {
+            let text: String = rows.iter().map(|(row, end)| format!("{row}{end}")).collect();
+            let repeated = rows.first().map(|(row, _)| row.clone()).unwrap_or_default();
+            prop_oneof![Just(text.clone()), Just(text + &repeated)]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn a_second_fix_finds_nothing_and_training_sees_the_same(text in any_file()) {
+            let (root, dataset) = dataset(&text);
+            let state = tempfile::tempdir().unwrap();
+            let image = dataset.images[0].clone();
+            let labels = dataset.labels(&image).unwrap();
+            let receipt = fix(&dataset, state.path(), false, &never).unwrap();
+            prop_assert_eq!(dataset.labels(&image).unwrap(), labels);
+            // Rows that are not in the receipt are still there, in order.
+            let touched: Vec<usize> = receipt.changes.iter().map(|change| change.line).collect();
+            let mut after: Vec<_> = receipt.changes.iter().filter_map(|change| change.after.clone()).collect();
+            after.extend(text.lines().enumerate().filter(|(index, _)| !touched.contains(&(index + 1))).map(|(_, row)| row.trim().to_owned()));
+            let mut now: Vec<String> = read(&root).lines().map(|row| row.trim().to_owned()).collect();
+            after.sort();
+            now.sort();
+            prop_assert_eq!(now, after);
+            prop_assert_eq!(fix(&dataset, state.path(), true, &never).unwrap().changes, []);
+            if !receipt.files.is_empty() {
+                undo(&dataset, state.path()).unwrap();
+            }
+            prop_assert_eq!(read(&root), text);
+        }
+    }
 }

@@ -226,13 +226,13 @@ pub(super) fn text_lines(bytes: &[u8]) -> impl Iterator<Item = OsString> {
 }
 
 #[cfg(unix)]
-fn os_string(bytes: &[u8]) -> OsString {
+pub(super) fn os_string(bytes: &[u8]) -> OsString {
     use std::os::unix::ffi::OsStrExt;
     OsStr::from_bytes(bytes).to_owned()
 }
 
 #[cfg(not(unix))]
-fn os_string(bytes: &[u8]) -> OsString {
+pub(super) fn os_string(bytes: &[u8]) -> OsString {
     String::from_utf8_lossy(bytes).into_owned().into()
 }
 

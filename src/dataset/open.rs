@@ -175,18 +175,24 @@ impl Dataset {
     /// # Errors
     /// When the file exists and cannot be read from disk.
     pub fn label_file(&self, image: &ImageEntry, image_size: &dyn Fn() -> Option<Size>) -> Result<Option<LabelFile>, DatasetError> {
-        let Some(bytes) = self.label_bytes(&image.label_path)? else { return Ok(None) };
+        Ok(self.label_bytes(&image.label_path)?.map(|bytes| self.parse_bytes(&bytes, image_size)))
+    }
+
+    pub(super) fn parse_bytes(&self, bytes: &[u8], image_size: &dyn Fn() -> Option<Size>) -> LabelFile {
         if bytes.len() as u64 > MAX_LABEL_BYTES {
             let problem = format!("is larger than {} MB", MAX_LABEL_BYTES >> 20);
-            return Ok(Some(LabelFile { rows: Vec::new(), problem: Some(problem) }));
+            return LabelFile { rows: Vec::new(), problem: Some(problem) };
         }
-        Ok(Some(match self.format {
-            Format::Yolo => parse::parse(&bytes, self.parse_options(), image_size),
-            Format::PascalVoc => match voc::parse_voc(&bytes) {
+        match self.format {
+            Format::Yolo => {
+                let options = ParseOptions { n_classes: self.names.len(), n_keypoint_fields: self.n_keypoint_fields };
+                parse::parse(bytes, options, image_size)
+            }
+            Format::PascalVoc => match voc::parse_voc(bytes) {
                 Ok(file) => voc::rows(&file, &self.names, image_size()),
                 Err((line, reason)) => LabelFile { rows: Vec::new(), problem: Some(format!("is broken XML, line {line}: {reason}")) },
             },
-        }))
+        }
     }
 
     /// The bytes of a label file; `None` when there is no file. Of oversized files only a little more than the limit is read.
@@ -201,10 +207,6 @@ impl Dataset {
         let mut bytes = Vec::new();
         file.take(MAX_LABEL_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
         Ok(Some(bytes))
-    }
-
-    pub(super) fn parse_options(&self) -> ParseOptions {
-        ParseOptions { n_classes: self.names.len(), n_keypoint_fields: self.n_keypoint_fields }
     }
 
     /// The path relative to the root where it lies below, for findings.
@@ -363,6 +365,13 @@ fn count_classes(images: &[ImageEntry]) -> usize {
     classes.max().unwrap_or(0)
 }
 
+/// Whether a text file beside images holds at least one box.
+pub(super) fn looks_like_labels(path: &Path) -> bool {
+    let options = ParseOptions { n_classes: usize::MAX, n_keypoint_fields: None };
+    let small = std::fs::metadata(path).is_ok_and(|metadata| metadata.len() <= MAX_LABEL_BYTES);
+    small && std::fs::read(path).is_ok_and(|bytes| parse::parse(&bytes, options, &|| None).labels().next().is_some())
+}
+
 /// Images that share one label file, by that file; in order of the first image.
 pub(super) fn by_label_file(dataset: &Dataset) -> Vec<(&Path, Vec<usize>)> {
     let mut places: HashMap<&Path, usize> = HashMap::new();
@@ -378,7 +387,7 @@ pub(super) fn by_label_file(dataset: &Dataset) -> Vec<(&Path, Vec<usize>)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use tempfile::TempDir;
 
@@ -386,7 +395,7 @@ mod tests {
     use crate::dataset::ClassId;
 
     /// A folder with these files; a name that ends like a picture needs no content, since opening decodes nothing.
-    fn folder(files: &[(&str, &str)]) -> TempDir {
+    pub(in crate::dataset) fn folder(files: &[(&str, &str)]) -> TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
@@ -394,6 +403,14 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         root
+    }
+
+    /// A gray picture.
+    pub(in crate::dataset) fn png(root: &Path, path: &str, width: u32, height: u32) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let picture = crate::media::Picture { size: Size::new(width, height), rgb: vec![90; (width * height * 3) as usize] };
+        crate::media::encode::encode(&path, &picture, 90).unwrap();
     }
 
     /// Images as `split image label`, relative to the root.

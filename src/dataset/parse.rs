@@ -79,6 +79,8 @@ pub struct Dropped {
     pub rule: Rule,
     pub fix: Fixability,
     pub reason: String,
+    /// The class, where it is one of the dataset's.
+    pub class: Option<ClassId>,
     /// The box as written, where there is one with finite numbers.
     pub bbox: Option<Xywhn>,
 }
@@ -129,6 +131,7 @@ pub fn parse(bytes: &[u8], options: ParseOptions, image_size: &dyn Fn() -> Optio
                             rule: Rule::DuplicateRow,
                             fix: Fixability::Auto,
                             reason: format!("the same class and coordinates as in line {first}"),
+                            class: Some(label.class),
                             bbox: Some(label.bbox),
                         });
                     }
@@ -291,7 +294,7 @@ fn box_of(numbers: &[f64]) -> Xywhn {
 }
 
 fn read_row(fields: &[&[u8]], options: ParseOptions) -> Result<Values, Dropped> {
-    let dropped = |rule: Rule, fix: Fixability, reason: String| Dropped { rule, fix, reason, bbox: None };
+    let dropped = |rule: Rule, fix: Fixability, reason: String| Dropped { rule, fix, reason, class: None, bbox: None };
     let keypoints = options.n_keypoint_fields.is_some_and(|n| fields.len() == 5 + n);
     let polygon = !keypoints && fields.len() >= 7 && fields.len() % 2 == 1;
     if fields.len() != 5 && !keypoints && !polygon {
@@ -343,7 +346,7 @@ fn judge(values: &Values, size: impl Fn() -> Option<Size>) -> Verdict {
     let written = values.written();
     let Xywhn { cx, cy, w, h } = written.bbox;
     let dropped = |rule: Rule, fix: Fixability, reason: String| {
-        Verdict::Dropped(Dropped { rule, fix, reason, bbox: Some(written.bbox) }) //
+        Verdict::Dropped(Dropped { rule, fix, reason, class: Some(written.class), bbox: Some(written.bbox) }) //
     };
     if w < 0.0 || h < 0.0 {
         return dropped(Rule::NegativeSize, Fixability::Ask, format!("width {w}, height {h}"));

@@ -24,7 +24,6 @@ use super::open::{Dataset, DatasetError, Format, ImageEntry};
 use super::parse::{self, Dropped, LabelFile, Row, Verdict};
 use super::rule::{Fixability, Rule};
 use crate::geom::Size;
-use crate::geom::Xyxy;
 
 /// What an annotation says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -163,7 +162,13 @@ pub fn rows(file: &VocFile, names: &[String], image_size: Option<Size>) -> Label
             let first = *seen.entry((class, [bbox.cx, bbox.cy, bbox.w, bbox.h].map(f32::to_bits))).or_insert(object.line);
             if first != object.line {
                 let reason = format!("the same class and box as the object in line {first}");
-                verdict = Verdict::Dropped(Dropped { rule: Rule::DuplicateRow, fix: Fixability::Ask, reason, bbox: Some(bbox) });
+                verdict = Verdict::Dropped(Dropped {
+                    rule: Rule::DuplicateRow,
+                    fix: Fixability::Ask,
+                    reason,
+                    class: Some(class),
+                    bbox: Some(bbox),
+                });
             }
         }
         Row { line: object.line, bytes: object.bytes.clone(), verdict, polygon: false }
@@ -172,7 +177,7 @@ pub fn rows(file: &VocFile, names: &[String], image_size: Option<Size>) -> Label
 }
 
 fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
-    let dropped = |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, bbox: None });
+    let dropped = |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: None, bbox: None });
     let Some(class) = names.iter().position(|name| *name == object.name) else {
         return dropped(Rule::ClassOutsideNames, format!("class {:?} is not among the dataset's names", object.name));
     };
@@ -188,7 +193,8 @@ fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let edges = [x1 / width, y1 / height, x2 / width, y2 / height];
     let written = Label { class, bbox: parse::xywhn_from_edges(edges) };
-    let dropped = |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, bbox: Some(written.bbox) });
+    let dropped =
+        |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: Some(class), bbox: Some(written.bbox) });
     if written.bbox.w == 0.0 || written.bbox.h == 0.0 {
         return dropped(Rule::ZeroSize, format!("width {}, height {} pixels", x2 - x1, y2 - y1));
     }
@@ -199,13 +205,6 @@ fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
         Err(reason) => dropped(Rule::OutOfRange, reason),
         Ok((inside, spill)) => Verdict::Clamped { written, clamped: Label { class, bbox: parse::xywhn_from_edges(inside) }, spill },
     }
-}
-
-/// The box of a row in pixels, clipped to the image; `None` when nothing of it lies inside.
-pub fn clipped(object: &VocObject, size: Size) -> Option<Xyxy> {
-    let [x1, y1, x2, y2] = (*object.corners.as_ref().ok()?).map(|corner| corner as f32);
-    let inside = Xyxy::new(x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)).clipped(size);
-    (inside.width() > 0.0 && inside.height() > 0.0).then_some(inside)
 }
 
 /// Where the parts of a Pascal VOC folder are.

@@ -123,7 +123,9 @@ pub fn check(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> 
         report.n_rows += file.n_rows;
         report.findings.append(&mut file.findings);
         if !file.exists {
-            images.iter().for_each(|&image| *n_unlabelled.entry(dataset.images[image].split).or_default() += 1);
+            for &image in images {
+                *n_unlabelled.entry(dataset.images[image].split).or_default() += 1;
+            }
         }
     }
     report.findings.extend(labels_without_image(dataset));
@@ -205,7 +207,7 @@ fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize]) -> FileRep
     report.findings.extend(rows.by_ref().take(MAX_FINDINGS_PER_FILE));
     let n_more = rows.count();
     if let (1.., Some(last)) = (n_more, report.findings.last_mut()) {
-        last.message += &format!("; and {n_more} more findings in this file");
+        last.message = format!("{}; and {n_more} more findings in this file", last.message);
     }
     report
 }

@@ -306,7 +306,9 @@ mod tests {
             ("ImageSets/Main/val.txt", "d\n"),
             ("JPEGImages/d.jpg", "broken"),
         ]);
-        ["a", "b", "c"].iter().for_each(|stem| png(root.path(), &format!("JPEGImages/{stem}.png"), 100, 50));
+        for stem in ["a", "b", "c"] {
+            png(root.path(), &format!("JPEGImages/{stem}.png"), 100, 50);
+        }
         let out = root.path().join("new/out");
         let report = to_yolo(&Dataset::open(root.path()).unwrap(), &out, &never).unwrap();
         assert_eq!((report.n_images, report.n_labels, &report.data_yaml), (3, 3, &out.join("data.yaml")));

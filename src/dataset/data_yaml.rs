@@ -65,24 +65,21 @@ impl DataYaml {
     ///
     /// Names are quoted, since YAML takes `no` for a boolean and `012` for a number.
     pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        let mut place = |key: &str, places: &[String]| match places {
-            [] => {}
-            [one] => text += &format!("{key}: {}\n", quoted(one)),
-            many => {
-                text += &format!("{key}:\n");
-                many.iter().for_each(|one| text += &format!("  - {}\n", quoted(one)));
+        let mut lines = Vec::new();
+        for (key, places) in [("path", self.path.as_slice()), ("train", &self.train), ("val", &self.val), ("test", &self.test)] {
+            match places {
+                [] => {}
+                [one] => lines.push(format!("{key}: {}", quoted(one))),
+                many => {
+                    lines.push(format!("{key}:"));
+                    lines.extend(many.iter().map(|one| format!("  - {}", quoted(one))));
+                }
             }
-        };
-        place("path", self.path.as_slice());
-        place("train", &self.train);
-        place("val", &self.val);
-        place("test", &self.test);
-        text += &format!("nc: {}\nnames:\n", self.names.len());
-        for (index, name) in self.names.iter().enumerate() {
-            text += &format!("  {index}: {}\n", quoted(name));
         }
-        text
+        lines.push(format!("nc: {}", self.names.len()));
+        lines.push("names:".to_owned());
+        lines.extend(self.names.iter().enumerate().map(|(index, name)| format!("  {index}: {}", quoted(name))));
+        lines.join("\n") + "\n"
     }
 }
 
@@ -101,7 +98,7 @@ fn quoted(text: &str) -> String {
             '"' | '\\' => out.extend(['\\', c]),
             '\n' => out += "\\n",
             '\t' => out += "\\t",
-            c if c.is_control() => out += &format!("\\U{:08X}", u32::from(c)),
+            c if c.is_control() => out.extend(format!("\\U{:08X}", u32::from(c)).chars()),
             c => out.push(c),
         }
     }

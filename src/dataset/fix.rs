@@ -140,11 +140,11 @@ pub fn undo(dataset: &Dataset, state_dir: &Path) -> Result<Receipt, DatasetError
     }
     sync_folders(dataset, &receipt.files);
     journal::mark_undone(&journal)?;
-    let mut text = format!("Boxwright undo of {}\nDataset {}\n\n", journal.display(), dataset.root.display());
-    receipt.files.iter().for_each(|file| text += &format!("{} is as before the fix\n", file.display()));
-    receipt.refused.iter().for_each(|(file, reason)| text += &format!("{} was left alone: {reason}\n", file.display()));
+    let mut lines = vec![format!("Boxwright undo of {}", journal.display()), format!("Dataset {}", dataset.root.display()), String::new()];
+    lines.extend(receipt.files.iter().map(|file| format!("{} is as before the fix", file.display())));
+    lines.extend(receipt.refused.iter().map(|(file, reason)| format!("{} was left alone: {reason}", file.display())));
     let path = journal.with_extension("undone.txt");
-    if std::fs::write(&path, text).is_ok() {
+    if std::fs::write(&path, lines.join("\n") + "\n").is_ok() {
         receipt.path = Some(path);
     }
     Ok(receipt)
@@ -219,32 +219,36 @@ fn sync_folders(dataset: &Dataset, files: &[PathBuf]) {
     let mut folders: Vec<PathBuf> = files.iter().filter_map(|file| dataset.root.join(file).parent().map(Path::to_owned)).collect();
     folders.sort();
     folders.dedup();
-    folders.iter().for_each(|folder| drop(journal::sync_folder(folder)));
+    for folder in folders {
+        journal::sync_folder(&folder).ok();
+    }
 }
 
 fn receipt_text(dataset: &Dataset, receipt: &Receipt, stopped: Option<&DatasetError>) -> String {
     let (n_rows, n_files) = (receipt.changes.len(), receipt.files.len());
-    let mut text = format!("Boxwright fix\nDataset {}\n{n_rows} rows in {n_files} files changed\n", dataset.root.display());
-    if let Some(error) = stopped {
-        text += &format!("Stopped early: {error}\n");
-    }
+    let mut lines = vec![
+        "Boxwright fix".to_owned(),
+        format!("Dataset {}", dataset.root.display()),
+        format!("{n_rows} rows in {n_files} files changed"), //
+    ];
+    lines.extend(stopped.map(|error| format!("Stopped early: {error}")));
     let mut file: &OsStr = OsStr::new("");
     for change in &receipt.changes {
         if change.file.as_os_str() != file {
             file = change.file.as_os_str();
-            text += &format!("\n{}\n", change.file.display());
+            lines.extend([String::new(), change.file.display().to_string()]);
         }
         let RowChange { line, rule, before, after, .. } = change;
-        text += &match after {
-            Some(after) => format!("  line {line}, {}: {before} -> {after}\n", rule.id()),
-            None => format!("  line {line}, {}: {before} removed\n", rule.id()),
-        };
+        lines.push(match after {
+            Some(after) => format!("  line {line}, {}: {before} -> {after}", rule.id()),
+            None => format!("  line {line}, {}: {before} removed", rule.id()),
+        });
     }
     if !receipt.refused.is_empty() {
-        text += "\nLeft alone\n";
-        receipt.refused.iter().for_each(|(file, reason)| text += &format!("  {}: {reason}\n", file.display()));
+        lines.extend([String::new(), "Left alone".to_owned()]);
+        lines.extend(receipt.refused.iter().map(|(file, reason)| format!("  {}: {reason}", file.display())));
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -386,7 +390,7 @@ mod tests {
         let row = (0u32..3, proptest::collection::vec(value, 4..8)).prop_map(|(class, values)| format!("{class} {}", values.join(" ")));
         let row = prop_oneof![9 => row, 1 => Just("rubbish".to_owned()), 1 => Just(String::new())];
         proptest::collection::vec((row, prop_oneof![Just("\n"), Just("\r\n")]), 0..12).prop_flat_map(|rows| {
-            let text: String = rows.iter().map(|(row, end)| format!("{row}{end}")).collect();
+            let text: String = rows.iter().flat_map(|(row, end)| [row.as_str(), end]).collect();
             let repeated = rows.first().map(|(row, _)| row.clone()).unwrap_or_default();
             prop_oneof![Just(text.clone()), Just(text + &repeated)]
         })

@@ -45,7 +45,9 @@ impl Bytes {
     fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
-            Err(_) => Self::Hex(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Err(_) => Self::Hex(
+                bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| char::from_digit(digit.into(), 16)).collect(),
+            ),
         }
     }
 
@@ -120,7 +122,7 @@ pub(super) fn folder(state_dir: &Path, root: &Path) -> PathBuf {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let hash = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
     let name: String =
-        root.file_name().unwrap_or_default().to_string_lossy().chars().filter(|c| c.is_ascii_alphanumeric()).take(32).collect();
+        root.file_name().unwrap_or_default().to_string_lossy().chars().filter(char::is_ascii_alphanumeric).take(32).collect();
     state_dir.join("journals").join(format!("{name}-{}", &hash[..16]))
 }
 

@@ -54,7 +54,7 @@ pub(super) fn files_under(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     for entry in WalkDir::new(folder).follow_links(true) {
         match entry {
             Ok(entry) if entry.file_type().is_file() && !entry.file_name().as_encoded_bytes().starts_with(b".") => {
-                files.push(entry.into_path())
+                files.push(entry.into_path());
             }
             Err(error) if error.depth() == 0 => {
                 let source = error.into_io_error().unwrap_or_else(|| std::io::ErrorKind::Other.into());

@@ -238,12 +238,11 @@ fn open_yaml(path: &Path) -> Result<Dataset, DatasetError> {
     for split in Split::ALL {
         let mut paths = Vec::new();
         for place in yaml.places(split) {
-            match places.find(place) {
-                Some(found) => paths.extend(places.images(&found, &mut notes)?),
-                None => {
-                    notes.push(format!("{} is {place:?}, which does not exist", split.name()));
-                    missing.get_or_insert((split, place));
-                }
+            if let Some(found) = places.find(place) {
+                paths.extend(places.images(&found, &mut notes)?);
+            } else {
+                notes.push(format!("{} is {place:?}, which does not exist", split.name()));
+                missing.get_or_insert((split, place));
             }
         }
         paths.sort();
@@ -334,14 +333,11 @@ fn open_without_yaml(root: PathBuf, splits: Vec<(Split, PathBuf)>) -> Result<Dat
     if images.is_empty() {
         return Err(DatasetError::NoImages { path: root.display().to_string() });
     }
-    let names = match known_names(&root, &images) {
-        Some(names) => names,
-        None => {
-            let n = count_classes(&images);
-            notes.push(format!("no data.yaml and no classes.txt; {n} classes were counted in the labels"));
-            data_yaml::class_names(n)
-        }
-    };
+    let names = known_names(&root, &images).unwrap_or_else(|| {
+        let n = count_classes(&images);
+        notes.push(format!("no data.yaml and no classes.txt; {n} classes were counted in the labels"));
+        data_yaml::class_names(n)
+    });
     Ok(Dataset { source: root.clone(), root, format: Format::Yolo, names, images, notes, n_keypoint_fields: None })
 }
 

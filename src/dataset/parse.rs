@@ -419,7 +419,7 @@ pub(super) fn clamp(edges: [f64; 4], size: Option<Size>) -> Result<([f64; 4], bo
 }
 
 pub(super) fn xywhn_from_edges([x1, y1, x2, y2]: [f64; 4]) -> Xywhn {
-    Xywhn { cx: ((x1 + x2) / 2.0) as f32, cy: ((y1 + y2) / 2.0) as f32, w: (x2 - x1) as f32, h: (y2 - y1) as f32 }
+    Xywhn { cx: f64::midpoint(x1, x2) as f32, cy: f64::midpoint(y1, y2) as f32, w: (x2 - x1) as f32, h: (y2 - y1) as f32 }
 }
 
 /// A field for a message: quoted, escaped, not endless.

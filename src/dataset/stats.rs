@@ -71,7 +71,9 @@ pub fn statistics(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow
         let Some(counts) = splits.iter_mut().find(|counts| counts.split == image.split) else { continue };
         counts.n_images += 1;
         counts.n_background += usize::from(classes.is_empty());
-        classes.into_iter().for_each(|class| counts.labels_per_class[class as usize] += 1);
+        for class in classes {
+            counts.labels_per_class[class as usize] += 1;
+        }
     }
     Ok(Statistics { splits })
 }

@@ -338,9 +338,9 @@ impl VocFolder {
 fn order_names(root: &Path, mut names: BTreeSet<String>, notes: &mut Vec<String>) -> Vec<String> {
     let listed = ["classes.txt", "labels.txt"].iter().find_map(|file| layout::names_in(&root.join(file)));
     let mut ordered = listed.unwrap_or_default();
-    ordered.iter().for_each(|name| {
+    for name in &ordered {
         names.remove(name);
-    });
+    }
     if ordered.is_empty() {
         notes.push("Pascal VOC has no list of classes; they are in alphabetical order".to_owned());
     } else if !names.is_empty() {
@@ -380,7 +380,7 @@ struct LineCounter<'a> {
 impl LineCounter<'_> {
     fn line_at(&mut self, position: usize) -> usize {
         let position = position.clamp(self.at, self.text.len());
-        self.line += self.text.as_bytes()[self.at..position].iter().filter(|&&b| b == b'\n').count();
+        self.line += self.text.as_bytes()[self.at..position].split(|&b| b == b'\n').count() - 1;
         self.at = position;
         self.line
     }

@@ -1,1 +1,119 @@
-//! The window.
+//! The window: one page for each part of the work, drawn from the session's state.
+//!
+//! In:  `&Session`. Out: commands, carried out after drawing. Nothing here touches files, threads or processes; whatever
+//! takes longer than a frame is a job of the session.
+
+pub mod action;
+pub mod app;
+pub mod canvas;
+pub mod check;
+pub mod controls;
+pub mod curves;
+pub mod data;
+pub mod detect;
+pub mod export;
+pub mod grid;
+pub mod help;
+pub mod notices;
+pub mod screenshot;
+pub mod status;
+pub mod textures;
+pub mod theme;
+pub mod train;
+pub mod train_form;
+pub mod welcome;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use eframe::NativeOptions;
+use egui::ViewportBuilder;
+
+use crate::session::Command;
+use crate::session::Failure;
+use crate::session::ThemeChoice;
+use crate::session::{Session, Settings};
+use action::Workspace;
+use app::App;
+use screenshot::Screenshot;
+
+/// How the window starts.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    /// Dataset, run folder or weights to open.
+    pub path: Option<PathBuf>,
+    pub workspace: Workspace,
+    /// Width and height in points.
+    pub size: Option<[f32; 2]>,
+    /// Instead of the one in the settings, for this start only.
+    pub theme: Option<ThemeChoice>,
+    /// Write a picture of the window to this PNG file when all jobs have ended, and close.
+    pub screenshot: Option<PathBuf>,
+}
+
+const DEFAULT_SIZE: [f32; 2] = [1280.0, 800.0];
+const LEAST_SIZE: [f32; 2] = [960.0, 600.0];
+
+/// Opens the window and returns when it is closed.
+///
+/// # Errors
+/// No display, or no way to draw on it.
+pub fn run(settings: Settings, start: Start) -> Result<(), Failure> {
+    let viewport = ViewportBuilder::default()
+        .with_title("Boxwright")
+        .with_app_id("boxwright")
+        .with_inner_size(start.size.unwrap_or(DEFAULT_SIZE))
+        .with_min_inner_size(LEAST_SIZE)
+        .with_drag_and_drop(true);
+    let options = NativeOptions { viewport, ..NativeOptions::default() };
+    let create: eframe::AppCreator<'_> = Box::new(move |context| Ok(Box::new(Main::new(&context.egui_ctx, settings, start))));
+    eframe::run_native("Boxwright", options, create).map_err(|error| {
+        let hint =
+            "the window needs a display (DISPLAY or WAYLAND_DISPLAY) and Vulkan or OpenGL; `boxwright --help` lists what works without";
+        Failure::mendable(format!("cannot open the window: {error}"), Some(hint.to_owned()))
+    })
+}
+
+/// The application as eframe runs it.
+struct Main {
+    app: App,
+    screenshot: Option<Screenshot>,
+}
+
+impl Main {
+    fn new(ctx: &egui::Context, settings: Settings, start: Start) -> Self {
+        // The session is made before the first frame; its jobs may wake the window from any thread.
+        let waker: Arc<OnceLock<egui::Context>> = Arc::new(OnceLock::new());
+        let woken = waker.clone();
+        let wake = move || {
+            if let Some(ctx) = woken.get() {
+                ctx.request_repaint();
+            }
+        };
+        let mut app = App::new(ctx, Session::new(settings, Arc::new(wake)));
+        waker.get_or_init(|| ctx.clone());
+        if let Some(theme) = start.theme {
+            theme::choose(ctx, theme);
+        }
+        if let Some(path) = start.path {
+            app.session.apply(Command::Open(path));
+        }
+        app.window.workspace = start.workspace;
+        Self { app, screenshot: start.screenshot.map(Screenshot::new) }
+    }
+}
+
+impl eframe::App for Main {
+    fn logic(&mut self, ctx: &egui::Context, _: &mut eframe::Frame) {
+        let events = self.app.logic(ctx);
+        if let Some(screenshot) = &mut self.screenshot
+            && let Some(command) = screenshot.next(ctx, &self.app, &events)
+        {
+            self.app.session.apply(command);
+        }
+    }
+
+    fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
+        self.app.ui(ui);
+    }
+}

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-pub use command::{Command, DetectRequest, OpenTarget};
+pub use command::{BrowseKind, Command, DetectRequest, OpenTarget};
 pub use event::{CommandDone, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
@@ -130,11 +130,10 @@ impl Session {
             Command::UseWeights(path) => self.weights = Some(path),
             Command::SetTheme(theme) => {
                 self.settings.theme = theme;
-                if let Err(error) = self.settings.save() {
-                    self.notice(&Failure::mendable(format!("settings were not saved: {error}"), None));
-                }
+                self.save_settings();
             }
             Command::Open(path) => self.open(path),
+            Command::OpenSample if self.settings.sample_dir().join("data.yaml").is_file() => self.open(self.settings.sample_dir()),
             command => self.start_job(command),
         }
     }
@@ -176,6 +175,12 @@ impl Session {
         self.dataset.as_ref().and_then(|open| open.labels.get(image)).map_or(&[], Vec::as_slice)
     }
 
+    fn save_settings(&mut self) {
+        if let Err(error) = self.settings.save() {
+            self.notice(&Failure::mendable(format!("settings were not saved: {error}"), None));
+        }
+    }
+
     /// Opens what a path turns out to be: a dataset, a run folder, or weights.
     fn open(&mut self, path: PathBuf) {
         match OpenTarget::of(&path) {
@@ -194,8 +199,8 @@ impl Session {
         self.prepare(&command);
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let inputs =
-            tasks::Inputs { dataset: self.dataset.as_ref().map(|open| open.dataset.clone()), state_dir: self.settings.state_dir.clone() };
+        let dataset = self.dataset.as_ref().map(|open| open.dataset.clone());
+        let inputs = tasks::Inputs { dataset, state_dir: self.settings.state_dir.clone(), sample_dir: self.settings.sample_dir() };
         match RunningJob::start(id, kind, self.sender.clone(), self.wake.clone(), move |context| tasks::run(command, &inputs, context)) {
             Ok(job) => {
                 self.running.push(job);
@@ -274,6 +279,8 @@ impl Session {
                 self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });
                 self.report = None;
                 self.receipt = None;
+                self.settings.remember(&dataset.source);
+                self.save_settings();
             }
             Event::Finding(_) | Event::Progress { .. } | Event::Finished { .. } | Event::Failed { .. } | Event::Note(_) => {}
         }
@@ -298,7 +305,7 @@ impl Session {
             }
             CommandDone::Exported(report) => self.export = Some(report.clone()),
             CommandDone::Opened | CommandDone::Validated { .. } | CommandDone::Detected { .. } | CommandDone::Converted(_) => {}
-            CommandDone::SampleWritten { .. } | CommandDone::Benched(_) => {}
+            CommandDone::SampleWritten { .. } | CommandDone::Benched(_) | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => {}
         }
     }
 

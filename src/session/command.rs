@@ -1,6 +1,7 @@
 //! What a person can ask for, from either front end.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::bench::BenchRequest;
 use super::job::{JobId, JobKind};
@@ -11,6 +12,7 @@ use crate::detect::DetectOptions;
 use crate::engine::Device;
 use crate::eval::ValOptions;
 use crate::export::ExportFormat;
+use crate::media::Picture;
 use crate::train::TrainConfig;
 
 /// A wish. Those with a `path: Option` act on the open dataset when it is absent.
@@ -58,6 +60,29 @@ pub enum Command {
     LoadPicture(PictureKey),
     UseWeights(PathBuf),
     SetTheme(ThemeChoice),
+    /// Asks for a path with the desktop's file dialog.
+    Browse(BrowseKind),
+    /// Opens the sample dataset, which is drawn first if it is not there yet.
+    OpenSample,
+    /// Writes a picture, such as one of the window.
+    SavePicture {
+        path: PathBuf,
+        picture: Arc<Picture>,
+    },
+}
+
+/// What a path is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrowseKind {
+    /// A dataset's folder.
+    Dataset,
+    Weights,
+    /// Weights that a training starts from.
+    StartWeights,
+    /// A folder of pictures.
+    Pictures,
+    /// A file to write.
+    ExportFile,
 }
 
 /// Detection on files.
@@ -90,6 +115,9 @@ impl Command {
             Self::Detect(_) => JobKind::Detect,
             Self::Export { .. } => JobKind::Export,
             Self::Bench(_) => JobKind::Bench,
+            Self::Browse(_) => JobKind::Browse,
+            Self::OpenSample => JobKind::Sample,
+            Self::SavePicture { .. } => JobKind::SavePicture,
             Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => return None,
         })
     }

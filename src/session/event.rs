@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::command::BrowseKind;
 use super::failure::Failure;
 use super::job::JobId;
 use crate::dataset::check::{CheckReport, Finding};
@@ -78,6 +79,12 @@ pub enum CommandDone {
         out: Option<PathBuf>,
     },
     Exported(ExportReport),
+    /// What was chosen in the file dialog; `None` when it was closed.
+    Browsed {
+        kind: BrowseKind,
+        path: Option<PathBuf>,
+    },
+    PictureSaved(PathBuf),
     /// One JSON object with the figures.
     Benched(serde_json::Value),
 }

@@ -27,6 +27,8 @@ pub enum JobKind {
     Detect,
     Export,
     Bench,
+    Browse,
+    SavePicture,
 }
 
 impl JobKind {
@@ -44,6 +46,8 @@ impl JobKind {
             Self::Detect => "Detecting",
             Self::Export => "Exporting",
             Self::Bench => "Measuring",
+            Self::Browse => "Choosing a file",
+            Self::SavePicture => "Writing a picture",
         }
     }
 }

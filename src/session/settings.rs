@@ -14,11 +14,16 @@ pub enum ThemeChoice {
     Dark,
 }
 
+/// So many datasets are remembered.
+const MAX_RECENT: usize = 8;
+
 /// Settings of a person on a machine. An unreadable file gives the defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     pub theme: ThemeChoice,
+    /// Datasets opened lately, the last first.
+    pub recent: Vec<PathBuf>,
     /// Journals and receipts of fixes; never inside a dataset.
     #[serde(skip)]
     pub state_dir: PathBuf,
@@ -28,7 +33,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { theme: ThemeChoice::default(), state_dir: std::env::temp_dir().join("boxwright"), path: None }
+        Self { theme: ThemeChoice::default(), recent: Vec::new(), state_dir: std::env::temp_dir().join("boxwright"), path: None }
     }
 }
 
@@ -52,6 +57,18 @@ impl Settings {
     /// Settings that keep everything below one folder and are never saved; for tests.
     pub fn in_dir(dir: &Path) -> Self {
         Self { state_dir: dir.to_path_buf(), ..Self::default() }
+    }
+
+    /// Where the sample dataset is drawn to.
+    pub fn sample_dir(&self) -> PathBuf {
+        self.state_dir.join("sample")
+    }
+
+    /// Puts a dataset first among the recent ones.
+    pub(super) fn remember(&mut self, dataset: &Path) {
+        self.recent.retain(|recent| recent != dataset);
+        self.recent.insert(0, dataset.to_path_buf());
+        self.recent.truncate(MAX_RECENT);
     }
 
     pub(super) fn save(&self) -> std::io::Result<()> {

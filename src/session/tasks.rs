@@ -3,8 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "gui")]
+use std::time::{Duration, Instant};
 
-use super::command::Command;
+use super::command::{BrowseKind, Command};
 use super::event::{CommandDone, Event};
 use super::failure::Failure;
 use super::job::JobContext;
@@ -12,13 +14,16 @@ use crate::dataset::check;
 use crate::dataset::convert;
 use crate::dataset::fix;
 use crate::dataset::sample;
+use crate::dataset::sample::SampleOptions;
 use crate::dataset::{Dataset, DatasetError};
+use crate::media::encode;
 use crate::train;
 
 /// What a job takes from the session.
 pub struct Inputs {
     pub dataset: Option<Arc<Dataset>>,
     pub state_dir: PathBuf,
+    pub sample_dir: PathBuf,
 }
 
 type Done = Result<CommandDone, Failure>;
@@ -46,6 +51,16 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         Command::Sample { out, options } => {
             sample::write_sample(&out, &options, &check_in)?;
             Ok(CommandDone::SampleWritten { out, n_images: options.n_images })
+        }
+        Command::OpenSample => {
+            let options = SampleOptions { n_images: 240, size: 160, seed: 0, broken: true };
+            sample::write_sample(&inputs.sample_dir, &options, &check_in)?;
+            Ok(CommandDone::SampleWritten { out: inputs.sample_dir.clone(), n_images: options.n_images })
+        }
+        Command::Browse(kind) => Ok(CommandDone::Browsed { kind, path: browse(kind)? }),
+        Command::SavePicture { path, picture } => {
+            encode::encode(&path, &picture, 95).map_err(|error| Failure::from_error(&error, None))?;
+            Ok(CommandDone::PictureSaved(path))
         }
         Command::Train(config) => {
             let summary = train::train(&config, &mut |event| context.emit(Event::Train(event)))?;
@@ -104,6 +119,36 @@ fn check_dataset(path: Option<&Path>, inputs: &Inputs, context: &JobContext) -> 
     }
     Ok(CommandDone::Checked(Arc::new(report)))
 }
+
+/// The desktop's file dialog; waits until it is closed.
+#[cfg(feature = "gui")]
+fn browse(kind: BrowseKind) -> Result<Option<PathBuf>, Failure> {
+    let start = Instant::now();
+    let dialog = rfd::FileDialog::new();
+    let path = match kind {
+        BrowseKind::Dataset => dialog.set_title("Open a dataset folder").pick_folder(),
+        BrowseKind::Pictures => dialog.set_title("Choose a folder of pictures").pick_folder(),
+        BrowseKind::Weights | BrowseKind::StartWeights => {
+            dialog.set_title("Choose weights").add_filter("Boxwright weights", &["safetensors"]).pick_file()
+        }
+        BrowseKind::ExportFile => dialog.set_title("Export to").save_file(),
+    };
+    // Without a dialog service the call comes back at once, as if it had been cancelled.
+    if path.is_none() && start.elapsed() < QUICKEST_CANCEL {
+        let hint = "type or paste the path into the field, or drop the folder on the window".to_owned();
+        return Err(Failure::mendable("this desktop offers no file dialog", Some(hint)));
+    }
+    Ok(path)
+}
+
+#[cfg(not(feature = "gui"))]
+fn browse(_: BrowseKind) -> Result<Option<PathBuf>, Failure> {
+    Err(Failure::mendable("this build was made without the window (feature `gui`)", None))
+}
+
+/// No person closes a dialog faster than this.
+#[cfg(feature = "gui")]
+const QUICKEST_CANCEL: Duration = Duration::from_millis(150);
 
 fn go_on(flow: ControlFlow<()>) -> Result<(), Failure> {
     match flow {

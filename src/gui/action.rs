@@ -1,0 +1,252 @@
+//! What can a person ask for with a key or a button? Title, tooltip and shortcut of each action, in one table.
+//!
+//! Buttons, key map and help sheet come from here. Actions carry no values: what they act on is what the window shows.
+
+use egui::{Context, Key, KeyboardShortcut, Modifiers};
+
+use crate::session::JobKind;
+use crate::session::Session;
+
+/// A place in the window for one part of the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Workspace {
+    #[default]
+    Data,
+    Check,
+    Train,
+    Detect,
+    Export,
+}
+
+impl Workspace {
+    pub const ALL: [Self; 5] = [Self::Data, Self::Check, Self::Train, Self::Detect, Self::Export];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Data => "Data",
+            Self::Check => "Check",
+            Self::Train => "Train",
+            Self::Detect => "Detect",
+            Self::Export => "Export",
+        }
+    }
+
+    /// The action that shows it.
+    pub fn action(self) -> Action {
+        match self {
+            Self::Data => Action::ShowData,
+            Self::Check => Action::ShowCheck,
+            Self::Train => Action::ShowTrain,
+            Self::Detect => Action::ShowDetect,
+            Self::Export => Action::ShowExport,
+        }
+    }
+
+    /// By its title in any case.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|workspace| workspace.title().eq_ignore_ascii_case(name))
+    }
+}
+
+/// Something that a person can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Open,
+    OpenSample,
+    NextImage,
+    PreviousImage,
+    ToggleGrid,
+    ToggleBoxes,
+    ZoomIn,
+    ZoomOut,
+    ZoomFit,
+    ZoomActual,
+    Check,
+    PreviewFix,
+    ApplyFix,
+    Undo,
+    StartTraining,
+    StopTraining,
+    Detect,
+    LookAtDetections,
+    Export,
+    ShowData,
+    ShowCheck,
+    ShowTrain,
+    ShowDetect,
+    ShowExport,
+    ToggleTheme,
+    Help,
+}
+
+/// What there is to say about an action.
+pub struct ActionInfo {
+    pub title: &'static str,
+    pub tooltip: &'static str,
+    /// The first is shown, all work.
+    pub shortcuts: &'static [KeyboardShortcut],
+}
+
+const fn key(key: Key) -> KeyboardShortcut {
+    KeyboardShortcut::new(Modifiers::NONE, key)
+}
+
+const fn ctrl(key: Key) -> KeyboardShortcut {
+    KeyboardShortcut::new(Modifiers::COMMAND, key)
+}
+
+impl Action {
+    pub const ALL: [Self; 26] = [
+        Self::Open,
+        Self::OpenSample,
+        Self::NextImage,
+        Self::PreviousImage,
+        Self::ToggleGrid,
+        Self::ToggleBoxes,
+        Self::ZoomIn,
+        Self::ZoomOut,
+        Self::ZoomFit,
+        Self::ZoomActual,
+        Self::Check,
+        Self::PreviewFix,
+        Self::ApplyFix,
+        Self::Undo,
+        Self::StopTraining, // before the start: egui lets F7 match Shift+F7
+        Self::StartTraining,
+        Self::Detect,
+        Self::LookAtDetections,
+        Self::Export,
+        Self::ShowData,
+        Self::ShowCheck,
+        Self::ShowTrain,
+        Self::ShowDetect,
+        Self::ShowExport,
+        Self::ToggleTheme,
+        Self::Help,
+    ];
+
+    pub fn info(self) -> ActionInfo {
+        let info = |title, tooltip, shortcuts| ActionInfo { title, tooltip, shortcuts };
+        match self {
+            Self::Open => info("Open…", "Open a dataset folder, a data.yaml, a run folder or weights", &const { [ctrl(Key::O)] }),
+            Self::OpenSample => info("Try the sample", "Draw a small dataset of metal parts with scratches, dents and cracks", &[]),
+            Self::NextImage => info("Next", "Go to the next image", &const { [key(Key::D), key(Key::ArrowRight)] }),
+            Self::PreviousImage => info("Previous", "Go to the previous image", &const { [key(Key::A), key(Key::ArrowLeft)] }),
+            Self::ToggleGrid => info("Grid", "Switch between the grid and a single image", &const { [key(Key::G)] }),
+            Self::ToggleBoxes => info("Boxes", "Show or hide all boxes", &const { [key(Key::H)] }),
+            Self::ZoomIn => info("Zoom in", "Zoom in", &const { [ctrl(Key::Plus), ctrl(Key::Equals)] }),
+            Self::ZoomOut => info("Zoom out", "Zoom out", &const { [ctrl(Key::Minus)] }),
+            Self::ZoomFit => info("Fit", "Fit the image into view (or double click)", &const { [ctrl(Key::Num0), key(Key::F)] }),
+            Self::ZoomActual => info("100 %", "One image pixel a screen pixel", &const { [key(Key::Z)] }),
+            Self::Check => info("Check labels", "Read every label row and decode every image", &const { [key(Key::F5)] }),
+            Self::PreviewFix => info("Preview fixes…", "List what the safe fixes would change; writes nothing", &const { [key(Key::F6)] }),
+            Self::ApplyFix => info("Apply fixes", "Write the listed changes; they can be undone", &[]),
+            Self::Undo => info("Undo", "Take the last batch of fixes back", &const { [ctrl(Key::Z)] }),
+            Self::StartTraining => info("Start training", "Train with the settings on this page", &const { [key(Key::F7)] }),
+            Self::StopTraining => info(
+                "Stop",
+                "Stop after this step; the weights so far are kept",
+                &const { [KeyboardShortcut::new(Modifiers::SHIFT, Key::F7)] },
+            ),
+            Self::Detect => info("Detect", "Run the weights on the pictures", &const { [key(Key::F8)] }),
+            Self::LookAtDetections => info("Look at detections", "Run the trained weights on the validation pictures", &[]),
+            Self::Export => info("Export", "Write the weights for other programs, and check the file", &const { [key(Key::F9)] }),
+            Self::ShowData => info("Show Data", "Images and labels", &const { [ctrl(Key::Num1)] }),
+            Self::ShowCheck => info("Show Check", "Find and fix bad labels", &const { [ctrl(Key::Num2)] }),
+            Self::ShowTrain => info("Show Train", "Train a detector and watch it learn", &const { [ctrl(Key::Num3)] }),
+            Self::ShowDetect => info("Show Detect", "Look at what the detector finds", &const { [ctrl(Key::Num4)] }),
+            Self::ShowExport => info("Show Export", "Weights for other programs", &const { [ctrl(Key::Num5)] }),
+            Self::ToggleTheme => info("Light or dark", "Switch between the light and the dark theme", &const { [ctrl(Key::L)] }),
+            Self::Help => info("Keyboard shortcuts", "List what the keys do", &const { [key(Key::Questionmark), key(Key::F1)] }),
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        self.info().title
+    }
+
+    /// The shown shortcut as text, such as `Ctrl+O`.
+    pub fn shortcut_text(self, ctx: &Context) -> Option<String> {
+        self.info().shortcuts.first().map(|shortcut| ctx.format_shortcut(shortcut))
+    }
+
+    /// Tooltip with the shortcut behind it.
+    pub fn tooltip(self, ctx: &Context) -> String {
+        let tooltip = self.info().tooltip;
+        self.shortcut_text(ctx).map_or_else(|| tooltip.to_owned(), |keys| format!("{tooltip} ({keys})"))
+    }
+
+    /// Why it cannot be done now, as far as the session knows; `None` when it can.
+    pub fn unavailable(self, session: &Session) -> Option<&'static str> {
+        let running = |kind, reason| session.is_running(kind).then_some(reason);
+        let no_dataset = || session.dataset.is_none().then_some("Open a dataset first");
+        match self {
+            Self::Open => running(JobKind::Open, "A dataset is being opened"),
+            Self::OpenSample => running(JobKind::Sample, "The sample is being drawn"),
+            Self::Check => no_dataset().or_else(|| running(JobKind::Check, "The check is running")),
+            Self::PreviewFix | Self::ApplyFix => no_dataset()
+                .or_else(|| running(JobKind::Fix, "Fixes are being worked out"))
+                .or_else(|| running(JobKind::Check, "Wait for the check to end")),
+            Self::Undo => no_dataset()
+                .or_else(|| running(JobKind::Undo, "The fixes are being taken back"))
+                .or_else(|| running(JobKind::Fix, "Fixes are being written")),
+            Self::StartTraining => no_dataset().or_else(|| running(JobKind::Train, "A training is running")),
+            Self::StopTraining => (!session.is_running(JobKind::Train)).then_some("No training is running"),
+            Self::Detect => running(JobKind::Detect, "A detection is running"),
+            Self::LookAtDetections => session
+                .weights
+                .is_none()
+                .then_some("Train first, or open weights")
+                .or_else(no_dataset)
+                .or_else(|| running(JobKind::Detect, "A detection is running")),
+            Self::Export => running(JobKind::Export, "An export is running"),
+            _ => None,
+        }
+    }
+
+    /// The actions whose keys were pressed. While text is typed, only keys with Ctrl and the function keys count.
+    pub fn pressed(ctx: &Context) -> Vec<Self> {
+        let typing = ctx.text_edit_focused();
+        let is_typed = |shortcut: &KeyboardShortcut| shortcut.modifiers.is_none() && !is_function_key(shortcut.logical_key);
+        // Ctrl+Z in a text field belongs to the text.
+        let is_text_edit = |shortcut: &KeyboardShortcut| is_typed(shortcut) || shortcut.logical_key == Key::Z;
+        ctx.input_mut(|input| {
+            let mut consume = |shortcut: &KeyboardShortcut| {
+                if typing && is_text_edit(shortcut) {
+                    return false;
+                }
+                input.consume_shortcut(shortcut)
+            };
+            Self::ALL.into_iter().filter(|action| action.info().shortcuts.iter().any(&mut consume)).collect()
+        })
+    }
+}
+
+fn is_function_key(key: Key) -> bool {
+    matches!(key, Key::F1 | Key::F5 | Key::F6 | Key::F7 | Key::F8 | Key::F9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_actions_share_a_key() {
+        let mut seen: Vec<KeyboardShortcut> = Vec::new();
+        for action in Action::ALL {
+            for shortcut in action.info().shortcuts {
+                assert!(!seen.contains(shortcut), "{action:?} shares {shortcut:?}");
+                seen.push(*shortcut);
+            }
+        }
+    }
+
+    #[test]
+    fn every_workspace_has_a_key_and_is_found_by_its_name() {
+        for workspace in Workspace::ALL {
+            assert_eq!(workspace.action().info().shortcuts.len(), 1);
+            assert_eq!(Workspace::from_name(&workspace.title().to_lowercase()), Some(workspace));
+        }
+        assert_eq!(Workspace::from_name("elsewhere"), None);
+    }
+}

@@ -1,0 +1,322 @@
+//! The whole window: workspaces, bars, keys. Draws from `&Session` and gives back what was asked for as commands.
+//!
+//! `Window` is what the window remembers and can be drawn and tested without eframe; `App` puts a session below it and
+//! carries out the commands after drawing, so that a frame never sees half-changed state.
+
+use std::time::Duration;
+
+use egui::{Align, Button, CentralPanel, Frame, Key, Layout, Margin, Panel, RichText, Ui};
+
+use super::action::{Action, Workspace};
+use super::canvas::Zoom;
+use super::check::CheckPanel;
+use super::controls;
+use super::data::DataPanel;
+use super::detect::DetectPanel;
+use super::export::ExportPanel;
+use super::help;
+use super::notices;
+use super::status;
+use super::textures::Textures;
+use super::theme::{self, palette};
+use super::train::TrainPanel;
+use super::welcome::Welcome;
+use crate::session::Command;
+use crate::session::JobKind;
+use crate::session::Session;
+use crate::session::ThemeChoice;
+use crate::session::{BrowseKind, CommandDone, Event};
+
+/// What panels ask for while they draw.
+#[derive(Default)]
+pub struct Out {
+    pub commands: Vec<Command>,
+    pub actions: Vec<Action>,
+}
+
+/// What a panel draws from, and where it leaves its wishes.
+pub struct View<'a> {
+    pub session: &'a Session,
+    pub textures: &'a mut Textures,
+    pub out: &'a mut Out,
+    /// The person wants to see pictures without boxes.
+    pub hides_boxes: bool,
+}
+
+impl View<'_> {
+    pub fn ask(&mut self, command: Command) {
+        self.out.commands.push(command);
+    }
+
+    pub fn act(&mut self, action: Action) {
+        self.out.actions.push(action);
+    }
+}
+
+/// What the window remembers between frames.
+#[derive(Default)]
+pub struct Window {
+    pub workspace: Workspace,
+    pub textures: Textures,
+    data: DataPanel,
+    check: CheckPanel,
+    train: TrainPanel,
+    detect: DetectPanel,
+    export: ExportPanel,
+    welcome: Welcome,
+    hides_boxes: bool,
+    shows_help: bool,
+}
+
+impl Window {
+    /// Draws everything, and returns what was asked for in this frame.
+    #[must_use]
+    pub fn ui(&mut self, ui: &mut Ui, session: &Session) -> Vec<Command> {
+        let mut out = Out { actions: Action::pressed(ui.ctx()), ..Out::default() };
+        let is_busy_elsewhere = self.shows_help || egui::Popup::is_any_open(ui.ctx()) || ui.ctx().text_edit_focused();
+        if !is_busy_elsewhere && ui.input(|input| input.key_pressed(Key::Escape)) && self.workspace == Workspace::Data {
+            self.data.leave_image();
+        }
+        let before = self.workspace;
+        self.top_bar_ui(ui, session, &mut out);
+        let mut view = View { session, textures: &mut self.textures, out: &mut out, hides_boxes: self.hides_boxes };
+        status::ui(ui, &mut view, self.data.n_labels());
+        CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| match self.workspace {
+            Workspace::Data if session.dataset.is_none() => self.welcome.ui(ui, &mut view),
+            Workspace::Data => self.data.ui(ui, &mut view),
+            Workspace::Check => self.check.ui(ui, &mut view),
+            Workspace::Train => self.train.ui(ui, &mut view),
+            Workspace::Detect => self.detect.ui(ui, &mut view),
+            Workspace::Export => self.export.ui(ui, &mut view),
+        });
+        notices::ui(ui, &mut view);
+        for path in ui.input(|input| input.raw.dropped_files.iter().map(|file| file.path().to_path_buf()).collect::<Vec<_>>()) {
+            out.commands.push(Command::Open(path));
+        }
+        if self.shows_help {
+            self.shows_help = help::ui(ui);
+        }
+        for action in std::mem::take(&mut out.actions) {
+            if action.unavailable(session).is_none() {
+                self.act(ui, action, session, &mut out.commands);
+            }
+        }
+        if self.workspace != before {
+            ui.ctx().request_repaint();
+        }
+        let missing = self.textures.requests().cloned().map(Command::LoadPicture);
+        out.commands.extend(missing);
+        out.commands
+    }
+
+    /// Follows what jobs report; returns what should happen next.
+    pub fn on_event(&mut self, event: &Event, session: &Session) -> Vec<Command> {
+        match event {
+            Event::Opened(dataset) => {
+                self.textures.clear();
+                self.train.on_opened(dataset, &session.settings);
+                if self.workspace == Workspace::Data || self.workspace == Workspace::Check {
+                    return Vec::new();
+                }
+                self.workspace = Workspace::Data;
+            }
+            Event::Finished { done: CommandDone::SampleWritten { out, .. }, .. } => return vec![Command::Open(out.clone())],
+            Event::Finished { done: CommandDone::Browsed { kind, path: Some(path) }, .. } => return self.take_path(*kind, path.clone()),
+            Event::Finished { done, .. } => self.check.on_done(done),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// A path that was chosen in the file dialog goes to the field that asked for it.
+    fn take_path(&mut self, kind: BrowseKind, path: std::path::PathBuf) -> Vec<Command> {
+        match kind {
+            BrowseKind::Dataset => return vec![Command::Open(path)],
+            BrowseKind::StartWeights => self.train.set_start_weights(path),
+            BrowseKind::Weights => return vec![Command::UseWeights(path)],
+            BrowseKind::Pictures => self.detect.set_source(path),
+            BrowseKind::ExportFile => self.export.set_out(path),
+        }
+        Vec::new()
+    }
+
+    fn act(&mut self, ui: &Ui, action: Action, session: &Session, commands: &mut Vec<Command>) {
+        match action {
+            Action::Open => commands.push(Command::Browse(BrowseKind::Dataset)),
+            Action::OpenSample => commands.push(Command::OpenSample),
+            Action::NextImage => self.step(session, true),
+            Action::PreviousImage => self.step(session, false),
+            Action::ToggleGrid if self.workspace == Workspace::Data => self.data.toggle_grid(),
+            Action::ToggleGrid => {}
+            Action::ToggleBoxes => self.hides_boxes = !self.hides_boxes,
+            Action::ZoomIn => self.zoom(Zoom::By(1.25)),
+            Action::ZoomOut => self.zoom(Zoom::By(0.8)),
+            Action::ZoomFit => self.zoom(Zoom::Fit),
+            Action::ZoomActual => self.zoom(Zoom::Actual),
+            Action::Check => {
+                self.workspace = Workspace::Check;
+                commands.push(Command::Check { path: None });
+            }
+            Action::PreviewFix => {
+                self.workspace = Workspace::Check;
+                commands.push(Command::Fix { path: None, dry_run: true });
+            }
+            Action::ApplyFix => commands.push(Command::Fix { path: None, dry_run: false }),
+            Action::Undo => commands.push(Command::Undo { path: None }),
+            Action::StartTraining => {
+                self.workspace = Workspace::Train;
+                commands.extend(self.train.start_command(session));
+            }
+            Action::StopTraining => {
+                let training = session.jobs.iter().filter(|job| job.kind == JobKind::Train);
+                commands.extend(training.map(|job| Command::Cancel(job.id)));
+            }
+            Action::Detect => {
+                self.workspace = Workspace::Detect;
+                commands.extend(self.detect.start_command(session));
+            }
+            Action::LookAtDetections => {
+                self.workspace = Workspace::Detect;
+                self.detect.use_validation_pictures();
+                commands.extend(self.detect.start_command(session));
+            }
+            Action::Export => {
+                self.workspace = Workspace::Export;
+                commands.extend(self.export.start_command(session));
+            }
+            Action::ShowData => self.workspace = Workspace::Data,
+            Action::ShowCheck => self.workspace = Workspace::Check,
+            Action::ShowTrain => self.workspace = Workspace::Train,
+            Action::ShowDetect => self.workspace = Workspace::Detect,
+            Action::ShowExport => self.workspace = Workspace::Export,
+            Action::ToggleTheme => {
+                let other = if ui.visuals().dark_mode { ThemeChoice::Light } else { ThemeChoice::Dark };
+                commands.push(Command::SetTheme(other));
+            }
+            Action::Help => self.shows_help = !self.shows_help,
+        }
+    }
+
+    fn step(&mut self, session: &Session, forward: bool) {
+        match self.workspace {
+            Workspace::Data => self.data.step(forward),
+            Workspace::Check => self.check.step(session, forward),
+            Workspace::Detect => self.detect.step(session, forward),
+            Workspace::Train | Workspace::Export => {}
+        }
+    }
+
+    fn zoom(&mut self, zoom: Zoom) {
+        match self.workspace {
+            Workspace::Data => self.data.zoom(zoom),
+            Workspace::Check => self.check.zoom(zoom),
+            Workspace::Detect => self.detect.zoom(zoom),
+            Workspace::Train | Workspace::Export => {}
+        }
+    }
+
+    fn top_bar_ui(&mut self, ui: &mut Ui, session: &Session, out: &mut Out) {
+        let palette = palette(ui);
+        let frame = Frame::new().fill(palette.panel).inner_margin(Margin::symmetric(14, 0));
+        Panel::top("top bar").frame(frame).exact_size(48.0).show(ui, |ui| {
+            ui.horizontal_centered(|ui| {
+                ui.label(RichText::new("Boxwright").heading().color(palette.strong));
+                ui.add_space(14.0);
+                ui.spacing_mut().item_spacing.x = 2.0;
+                for workspace in Workspace::ALL {
+                    if self.tab_ui(ui, session, workspace) {
+                        out.actions.push(workspace.action());
+                    }
+                }
+                ui.spacing_mut().item_spacing.x = 8.0;
+                ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+                    let tooltip = Action::Help.tooltip(ui.ctx());
+                    let response = ui.add(Button::new("?").min_size(egui::vec2(28.0, 28.0))).on_hover_text(tooltip);
+                    response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, Action::Help.title()));
+                    if response.clicked() {
+                        out.actions.push(Action::Help);
+                    }
+                    let text = if ui.visuals().dark_mode { "Light" } else { "Dark" };
+                    if ui.button(text).on_hover_text(Action::ToggleTheme.tooltip(ui.ctx())).clicked() {
+                        out.actions.push(Action::ToggleTheme);
+                    }
+                    if controls::action_button(ui, Action::Open, Action::Open.unavailable(session)) {
+                        out.actions.push(Action::Open);
+                    }
+                });
+            });
+        });
+    }
+
+    /// A tab of the top bar, with what its workspace has to tell.
+    fn tab_ui(&self, ui: &mut Ui, session: &Session, workspace: Workspace) -> bool {
+        let palette = palette(ui);
+        let is_shown = self.workspace == workspace;
+        let ink = if is_shown { palette.strong } else { palette.weak };
+        let style = if is_shown { theme::strong() } else { egui::TextStyle::Body };
+        let text = RichText::new(workspace.title()).text_style(style).color(ink);
+        let button = Button::new(text).frame_when_inactive(false).min_size(egui::vec2(64.0, 47.0)).corner_radius(0.0);
+        let response = ui.add(button).on_hover_text(workspace.action().tooltip(ui.ctx()));
+        if is_shown {
+            let line = egui::Rect::from_min_max(
+                response.rect.left_bottom() - egui::vec2(-10.0, 2.0),
+                response.rect.right_bottom() - egui::vec2(10.0, 0.0),
+            );
+            ui.painter().rect_filled(line, 1.0, palette.accent);
+        }
+        let badge = match workspace {
+            Workspace::Check => session.report.as_ref().filter(|report| !report.findings.is_empty()).map(|_| palette.warn),
+            Workspace::Train => session.is_running(JobKind::Train).then_some(palette.accent),
+            Workspace::Detect => session.is_running(JobKind::Detect).then_some(palette.accent),
+            Workspace::Data | Workspace::Export => None,
+        };
+        if let Some(color) = badge {
+            ui.painter().circle_filled(response.rect.right_top() + egui::vec2(-8.0, 17.0), 3.0, color);
+        }
+        response.clicked()
+    }
+}
+
+/// The window with its session.
+pub struct App {
+    pub session: Session,
+    pub window: Window,
+}
+
+/// Time that one frame gives to taking in what jobs report.
+const POLL_BUDGET: Duration = Duration::from_millis(4);
+
+impl App {
+    pub fn new(ctx: &egui::Context, session: Session) -> Self {
+        theme::install(ctx);
+        theme::choose(ctx, session.settings.theme);
+        Self { session, window: Window::default() }
+    }
+
+    /// Takes in what happened since the last frame.
+    pub fn logic(&mut self, ctx: &egui::Context) -> Vec<Event> {
+        let events = self.session.poll(POLL_BUDGET);
+        for event in &events {
+            for command in self.window.on_event(event, &self.session) {
+                self.session.apply(command);
+            }
+        }
+        if !events.is_empty() {
+            // There may be more than the budget let in.
+            ctx.request_repaint();
+        }
+        self.window.textures.take_in(ctx, &self.session.pictures);
+        events
+    }
+
+    /// Draws a frame and carries out what was asked for in it.
+    pub fn ui(&mut self, ui: &mut Ui) {
+        for command in self.window.ui(ui, &self.session) {
+            let is_theme = matches!(command, Command::SetTheme(_));
+            self.session.apply(command);
+            if is_theme {
+                theme::choose(ui.ctx(), self.session.settings.theme);
+            }
+        }
+    }
+}

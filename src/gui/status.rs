@@ -1,0 +1,70 @@
+//! The bar at the bottom: what is open, and what is running, with its progress and a way to stop it.
+
+use egui::{Align, Frame, Label, Layout, Margin, Panel, ProgressBar, RichText, Spinner, Ui};
+
+use super::app::View;
+use super::controls::{self, counted};
+use super::theme::palette;
+use crate::session::Command;
+use crate::session::JobKind;
+use crate::session::JobStatus;
+
+/// Draws the bar. `n_labels` is absent while labels are being read.
+pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>) {
+    let palette = palette(ui);
+    let frame = Frame::new().fill(palette.panel).inner_margin(Margin::symmetric(14, 0));
+    Panel::bottom("status bar").frame(frame).exact_size(30.0).show(ui, |ui| {
+        ui.horizontal_centered(|ui| {
+            ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+                let shown = view.session.jobs.iter().filter(|job| job.kind != JobKind::Browse);
+                let mut cancelled = None;
+                for job in shown {
+                    if job_ui(ui, job) {
+                        cancelled = Some(job.id);
+                    }
+                    ui.add_space(8.0);
+                }
+                if let Some(id) = cancelled {
+                    view.ask(Command::Cancel(id));
+                }
+                ui.with_layout(Layout::left_to_right(Align::Center), |ui| dataset_ui(ui, view, n_labels));
+            });
+        });
+    });
+}
+
+fn dataset_ui(ui: &mut Ui, view: &View<'_>, n_labels: Option<usize>) {
+    let Some(open) = &view.session.dataset else {
+        controls::note(ui, "No dataset is open");
+        return;
+    };
+    let dataset = &open.dataset;
+    let name = dataset.root.file_name().map_or_else(|| dataset.root.display().to_string(), |name| name.to_string_lossy().into_owned());
+    ui.label(RichText::new(name).small().color(palette(ui).strong)).on_hover_text(dataset.source.display().to_string());
+    let mut counts = vec![counted(dataset.images.len(), "image")];
+    counts.extend(n_labels.map(|n_labels| counted(n_labels, "label")));
+    counts.push(if dataset.names.len() == 1 { "1 class".to_owned() } else { format!("{} classes", dataset.names.len()) });
+    ui.add(Label::new(RichText::new(counts.join(",  ")).small().color(palette(ui).weak)).truncate());
+}
+
+/// Draws a job from the right; returns whether it should stop.
+fn job_ui(ui: &mut Ui, job: &JobStatus) -> bool {
+    let palette = palette(ui);
+    let title = job.kind.title();
+    ui.spacing_mut().interact_size.y = 20.0;
+    ui.spacing_mut().button_padding.y = 1.0;
+    let text = if job.stopping { "Stopping" } else { "Stop" };
+    let button = egui::Button::new(RichText::new(text).small());
+    let response = ui.add_enabled(!job.stopping, button).on_hover_text(format!("Stop: {}", title.to_lowercase()));
+    response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, !job.stopping, format!("Stop {}", title.to_lowercase())));
+    let stop = response.on_disabled_hover_text("It ends with the step that it is in").clicked();
+    if job.total > 0 {
+        let fraction = job.done as f32 / job.total as f32;
+        let bar = ProgressBar::new(fraction).desired_width(120.0).desired_height(6.0).corner_radius(3.0).fill(palette.accent);
+        ui.add(bar).on_hover_text(format!("{} of {}", controls::thousands(job.done as usize), controls::thousands(job.total as usize)));
+    } else {
+        ui.add(Spinner::new().size(12.0).color(palette.accent));
+    }
+    ui.label(RichText::new(title).small().color(palette.text));
+    stop
+}

@@ -1,0 +1,115 @@
+//! The first screen: ways to a dataset.
+
+use egui::{Margin, RichText, Ui};
+
+use super::action::Action;
+use super::app::View;
+use super::controls::{self, path_of};
+use super::theme::{self, palette};
+use crate::session::BrowseKind;
+use crate::session::Command;
+use crate::session::JobKind;
+
+/// What the screen remembers.
+#[derive(Default)]
+pub struct Welcome {
+    path: String,
+}
+
+impl Welcome {
+    pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
+        let palette = palette(ui);
+        let height = ui.available_height();
+        ui.vertical_centered(|ui| {
+            ui.add_space((height * 0.5 - 220.0).max(16.0));
+            ui.label(RichText::new("Boxwright").text_style(theme::title()).color(palette.strong));
+            controls::weak(ui, "From a folder of pictures to a deployed detector, on this machine");
+            ui.add_space(16.0);
+            ui.scope(|ui| {
+                ui.set_max_width(520.0);
+                ui.set_width(ui.available_width().min(520.0));
+                controls::card(ui).inner_margin(Margin::same(18)).show(ui, |ui| self.open_ui(ui, view));
+                ui.add_space(4.0);
+                controls::card(ui).inner_margin(Margin::same(18)).show(ui, |ui| sample_ui(ui, view));
+            });
+        });
+        drop_hint_ui(ui);
+    }
+
+    fn open_ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
+        ui.vertical(|ui| {
+            controls::section(ui, "Open a dataset");
+            controls::note(
+                ui,
+                "A folder in YOLO layout, its data.yaml, or a Pascal VOC folder. Drop it on the window, browse, or type its path",
+            );
+            ui.add_space(4.0);
+            let field = controls::path_field(ui, "Dataset path", &mut self.path, "/path/to/dataset");
+            if field.browse {
+                view.ask(Command::Browse(BrowseKind::Dataset));
+            }
+            let is_opening = view.session.is_running(JobKind::Open);
+            let path = path_of(&self.path);
+            let reason = if is_opening {
+                Some("A dataset is being opened")
+            } else if path.is_none() {
+                Some("Type a path first, or use Browse")
+            } else {
+                None
+            };
+            ui.add_space(4.0);
+            let response = ui.add_enabled(reason.is_none(), egui::Button::new("Open"));
+            let asked = response.on_disabled_hover_text(reason.unwrap_or_default()).clicked() || (field.entered && reason.is_none());
+            if let Some(path) = path
+                && asked
+            {
+                view.ask(Command::Open(path));
+            }
+            let recent = &view.session.settings.recent;
+            if !recent.is_empty() {
+                ui.add_space(8.0);
+                controls::section(ui, "Recent");
+                ui.spacing_mut().item_spacing.y = 0.0;
+                for path in recent.iter().take(4) {
+                    let text = RichText::new(controls::short_path(path)).color(palette(ui).accent);
+                    let button = egui::Button::new(text).frame_when_inactive(false).truncate();
+                    if ui.add(button).on_hover_text(path.display().to_string()).clicked() {
+                        view.ask(Command::Open(path.clone()));
+                    }
+                }
+            }
+        });
+    }
+}
+
+fn sample_ui(ui: &mut Ui, view: &mut View<'_>) {
+    ui.vertical(|ui| {
+        controls::section(ui, "No dataset at hand?");
+        controls::note(
+            ui,
+            "Boxwright draws a small one: machined metal parts with scratches, dents and cracks, labelled, and trained in minutes",
+        );
+        ui.add_space(4.0);
+        if controls::action_button(ui, Action::OpenSample, Action::OpenSample.unavailable(view.session)) {
+            view.act(Action::OpenSample);
+        }
+    });
+}
+
+/// While something is dragged over the window: what happens when it is dropped.
+fn drop_hint_ui(ui: &Ui) {
+    if ui.input(|input| input.raw.hovered_files.is_empty()) {
+        return;
+    }
+    let palette = palette(ui);
+    let rect = ui.max_rect().shrink(14.0);
+    ui.painter().rect(
+        rect,
+        theme::CARD_RADIUS,
+        palette.accent_soft.gamma_multiply(0.8),
+        egui::Stroke::new(2.0, palette.accent),
+        egui::StrokeKind::Inside,
+    );
+    let font = egui::TextStyle::Heading.resolve(ui.style());
+    ui.painter().text(rect.center(), egui::Align2::CENTER_CENTER, "Drop to open", font, palette.strong);
+}

@@ -128,7 +128,7 @@ impl Action {
     pub fn info(self) -> ActionInfo {
         let info = |title, tooltip, shortcuts| ActionInfo { title, tooltip, shortcuts };
         match self {
-            Self::Open => info("Open…", "Open a dataset folder, a data.yaml, a run folder or weights", &const { [ctrl(Key::O)] }),
+            Self::Open => info("Open…", "Open a dataset, a run or weights", &const { [ctrl(Key::O)] }),
             Self::OpenSample => info("Try the sample", "Draw a small dataset of metal parts with scratches, dents and cracks", &[]),
             Self::NextImage => info("Next", "Go to the next image", &const { [key(Key::D), key(Key::ArrowRight)] }),
             Self::PreviousImage => info("Previous", "Go to the previous image", &const { [key(Key::A), key(Key::ArrowLeft)] }),
@@ -156,7 +156,7 @@ impl Action {
             Self::ShowTrain => info("Show Train", "Train a detector and watch it learn", &const { [ctrl(Key::Num3)] }),
             Self::ShowDetect => info("Show Detect", "Look at what the detector finds", &const { [ctrl(Key::Num4)] }),
             Self::ShowExport => info("Show Export", "Weights for other programs", &const { [ctrl(Key::Num5)] }),
-            Self::ToggleTheme => info("Light or dark", "Switch between the light and the dark theme", &const { [ctrl(Key::L)] }),
+            Self::ToggleTheme => info("Light or dark", "Switch between light and dark", &const { [ctrl(Key::L)] }),
             Self::Help => info("Keyboard shortcuts", "List what the keys do", &const { [key(Key::Questionmark), key(Key::F1)] }),
         }
     }
@@ -167,7 +167,7 @@ impl Action {
 
     /// The shown shortcut as text, such as `Ctrl+O`.
     pub fn shortcut_text(self, ctx: &Context) -> Option<String> {
-        self.info().shortcuts.first().map(|shortcut| ctx.format_shortcut(shortcut))
+        self.info().shortcuts.first().map(|shortcut| keys_text(ctx, shortcut))
     }
 
     /// Tooltip with the shortcut behind it.
@@ -220,6 +220,14 @@ impl Action {
             Self::ALL.into_iter().filter(|action| action.info().shortcuts.iter().any(&mut consume)).collect()
         })
     }
+}
+
+/// A shortcut as it stands on the keys.
+pub fn keys_text(ctx: &Context, shortcut: &KeyboardShortcut) -> String {
+    let text = ctx.format_shortcut(shortcut);
+    [("Questionmark", "?"), ("Plus", "+"), ("Equals", "="), ("Minus", "-"), ("Left", "←"), ("Right", "→")]
+        .into_iter()
+        .fold(text, |text, (word, sign)| text.replace(word, sign))
 }
 
 fn is_function_key(key: Key) -> bool {

@@ -221,8 +221,8 @@ impl Window {
         Panel::top("top bar").frame(frame).exact_size(48.0).show(ui, |ui| {
             ui.horizontal_centered(|ui| {
                 ui.label(RichText::new("Boxwright").heading().color(palette.strong));
-                ui.add_space(14.0);
-                ui.spacing_mut().item_spacing.x = 2.0;
+                ui.add_space(12.0);
+                ui.spacing_mut().item_spacing.x = 0.0;
                 for workspace in Workspace::ALL {
                     if self.tab_ui(ui, session, workspace) {
                         out.actions.push(workspace.action());
@@ -252,16 +252,14 @@ impl Window {
     fn tab_ui(&self, ui: &mut Ui, session: &Session, workspace: Workspace) -> bool {
         let palette = palette(ui);
         let is_shown = self.workspace == workspace;
-        let ink = if is_shown { palette.strong } else { palette.weak };
+        let (rect, response) = ui.allocate_exact_size(egui::vec2(76.0, 48.0), egui::Sense::click());
+        response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, is_shown, workspace.title()));
+        let response = response.on_hover_text(workspace.action().tooltip(ui.ctx()));
+        let ink = if is_shown || response.hovered() || response.has_focus() { palette.strong } else { palette.weak };
         let style = if is_shown { theme::strong() } else { egui::TextStyle::Body };
-        let text = RichText::new(workspace.title()).text_style(style).color(ink);
-        let button = Button::new(text).frame_when_inactive(false).min_size(egui::vec2(64.0, 47.0)).corner_radius(0.0);
-        let response = ui.add(button).on_hover_text(workspace.action().tooltip(ui.ctx()));
+        ui.painter().text(rect.center(), egui::Align2::CENTER_CENTER, workspace.title(), style.resolve(ui.style()), ink);
         if is_shown {
-            let line = egui::Rect::from_min_max(
-                response.rect.left_bottom() - egui::vec2(-10.0, 2.0),
-                response.rect.right_bottom() - egui::vec2(10.0, 0.0),
-            );
+            let line = egui::Rect::from_min_max(rect.left_bottom() + egui::vec2(8.0, -2.0), rect.right_bottom() - egui::vec2(8.0, 0.0));
             ui.painter().rect_filled(line, 1.0, palette.accent);
         }
         let badge = match workspace {
@@ -271,7 +269,7 @@ impl Window {
             Workspace::Data | Workspace::Export => None,
         };
         if let Some(color) = badge {
-            ui.painter().circle_filled(response.rect.right_top() + egui::vec2(-8.0, 17.0), 3.0, color);
+            ui.painter().circle_filled(rect.right_top() + egui::vec2(-9.0, 18.0), 3.0, color);
         }
         response.clicked()
     }

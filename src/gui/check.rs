@@ -203,10 +203,11 @@ impl CheckPanel {
     }
 
     fn findings_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, listing: &Listing) {
-        Panel::left("check rules").default_size(260.0).min_size(200.0).show(ui, |ui| {
+        let frame = Frame::new().fill(palette(ui).panel).inner_margin(Margin { left: 10, right: 8, top: 8, bottom: 0 });
+        Panel::left("check rules").frame(frame).default_size(262.0).min_size(200.0).show(ui, |ui| {
             ScrollArea::vertical().auto_shrink(false).show(ui, |ui| self.rules_ui(ui, listing));
         });
-        let width = (ui.available_width() * 0.5).max(320.0);
+        let width = (ui.available_width() * 0.46).max(320.0);
         Panel::right("check image").default_size(width).min_size(280.0).frame(Frame::new()).show(ui, |ui| self.image_ui(ui, view, listing));
         let frame = Frame::new().fill(palette(ui).panel).inner_margin(Margin { left: 10, right: 2, top: 6, bottom: 0 });
         egui::CentralPanel::default().frame(frame).show(ui, |ui| self.table_ui(ui, listing));
@@ -214,7 +215,6 @@ impl CheckPanel {
 
     fn rules_ui(&mut self, ui: &mut Ui, listing: &Listing) {
         ui.spacing_mut().item_spacing.y = 2.0;
-        ui.add_space(6.0);
         ui.horizontal(|ui| {
             ui.spacing_mut().item_spacing.x = 24.0;
             controls::figure(ui, &controls::thousands(listing.n_errors), "errors");
@@ -248,6 +248,7 @@ impl CheckPanel {
     fn table_ui(&mut self, ui: &mut Ui, listing: &Listing) {
         let palette = palette(ui);
         let Self { position, scrolls, .. } = self;
+        ui.spacing_mut().item_spacing = egui::vec2(8.0, 0.0);
         let mut table = TableBuilder::new(ui)
             .id_salt("findings")
             .sense(Sense::click())
@@ -256,8 +257,8 @@ impl CheckPanel {
             .cell_layout(Layout::left_to_right(Align::Center))
             .column(Column::exact(14.0))
             .column(Column::remainder().at_least(150.0).clip(true))
-            .column(Column::initial(116.0).range(60.0..=360.0).resizable(true).clip(true))
-            .column(Column::exact(48.0));
+            .column(Column::exact(150.0).clip(true))
+            .column(Column::exact(38.0));
         if std::mem::take(scrolls)
             && let Some(row) = *position
         {
@@ -362,12 +363,13 @@ impl CheckPanel {
 
 fn changes_ui(ui: &mut Ui, receipt: &Receipt) {
     let palette = palette(ui);
+    ui.spacing_mut().item_spacing = egui::vec2(12.0, 0.0);
     let table = TableBuilder::new(ui)
         .id_salt("changes")
         .auto_shrink(false)
         .cell_layout(Layout::left_to_right(Align::Center))
-        .column(Column::initial(210.0).range(100.0..=500.0).resizable(true).clip(true))
-        .column(Column::initial(190.0).range(100.0..=400.0).resizable(true).clip(true))
+        .column(Column::exact(230.0).clip(true))
+        .column(Column::exact(210.0).clip(true))
         .column(Column::remainder().clip(true))
         .column(Column::remainder().clip(true));
     let table = table.header(24.0, |mut header| {

@@ -18,8 +18,9 @@ pub const ROW_HEIGHT: f32 = 26.0;
 
 /// A button for an action; `reason` says why it cannot be pressed.
 pub fn action_button(ui: &mut Ui, action: Action, reason: Option<&str>) -> bool {
-    let button = Button::new(action.title());
-    add_action(ui, action, button, reason)
+    let tooltip = action.tooltip(ui.ctx());
+    let response = ui.add_enabled(reason.is_none(), Button::new(action.title())).on_hover_text(tooltip);
+    response.on_disabled_hover_text(reason.unwrap_or_default()).clicked()
 }
 
 /// The button for what a page is about: in the accent colour.
@@ -28,10 +29,10 @@ pub fn primary_button(ui: &mut Ui, action: Action, reason: Option<&str>) -> bool
         let font = egui::FontId::new(13.0, egui::FontFamily::Proportional);
         fonts.layout_no_wrap(action.title().to_owned(), font, Color32::WHITE).size().x
     });
-    primary_button_wide(ui, action, reason, width + 32.0)
+    primary_button_wide(ui, action, reason, width + 36.0)
 }
 
-/// As [`primary_button`], `width` wide.
+/// As [`primary_button`], `width` wide. Its text is in the middle.
 pub fn primary_button_wide(ui: &mut Ui, action: Action, reason: Option<&str>, width: f32) -> bool {
     ui.scope(|ui| {
         let palette = palette(ui);
@@ -48,15 +49,11 @@ pub fn primary_button_wide(ui: &mut Ui, action: Action, reason: Option<&str>, wi
             }
         }
         let text = RichText::new(action.title()).text_style(theme::strong());
-        add_action(ui, action, Button::new(text).min_size(vec2(width, 32.0)), reason)
+        let tooltip = action.tooltip(ui.ctx());
+        let response = ui.add_enabled_ui(reason.is_none(), |ui| ui.add_sized([width, 32.0], Button::new(text))).inner;
+        response.on_hover_text(tooltip).on_disabled_hover_text(reason.unwrap_or_default()).clicked()
     })
     .inner
-}
-
-fn add_action(ui: &mut Ui, action: Action, button: Button<'_>, reason: Option<&str>) -> bool {
-    let tooltip = action.tooltip(ui.ctx());
-    let response = ui.add_enabled(reason.is_none(), button).on_hover_text(tooltip);
-    response.on_disabled_hover_text(reason.unwrap_or_default()).clicked()
 }
 
 /// A button without a frame, for things beside the main matter.
@@ -68,6 +65,7 @@ pub fn quiet_button(ui: &mut Ui, text: &str, tooltip: &str) -> Response {
 pub fn section(ui: &mut Ui, text: &str) {
     ui.add_space(2.0);
     ui.label(RichText::new(text).text_style(theme::strong()).color(palette(ui).strong));
+    ui.add_space(4.0);
 }
 
 /// A heading with something at the right end of its line.
@@ -108,6 +106,25 @@ pub fn card(ui: &Ui) -> Frame {
         .inner_margin(Margin::same(14))
 }
 
+/// A slider with a handle that fits the line of text.
+pub fn slider(ui: &mut Ui, slider: egui::Slider<'_>, name: &str, tooltip: &str, width: f32) -> Response {
+    ui.scope(|ui| {
+        ui.spacing_mut().slider_width = width;
+        ui.spacing_mut().interact_size.y = 18.0;
+        ui.add(slider).on_hover_text(tooltip).accessible_name(name)
+    })
+    .inner
+}
+
+/// The meaning of a colour: a dot and a word.
+pub fn key(ui: &mut Ui, color: Color32, text: &str) {
+    ui.spacing_mut().item_spacing.x = 6.0;
+    let (rect, _) = ui.allocate_exact_size(Vec2::splat(9.0), Sense::hover());
+    ui.painter().circle_filled(rect.center(), 4.0, color);
+    ui.label(RichText::new(text).small().color(palette(ui).weak));
+    ui.add_space(8.0);
+}
+
 /// A choice of one of a few, side by side in one frame.
 pub fn segmented<T: Copy + PartialEq>(ui: &mut Ui, value: &mut T, choices: &[(T, &str, &str)]) -> bool {
     let palette = palette(ui);
@@ -118,7 +135,12 @@ pub fn segmented<T: Copy + PartialEq>(ui: &mut Ui, value: &mut T, choices: &[(T,
             ui.spacing_mut().item_spacing.x = 2.0;
             ui.spacing_mut().button_padding = vec2(9.0, 2.0);
             ui.spacing_mut().interact_size.y = 22.0;
-            for &(choice, text, tooltip) in choices {
+            // Where widgets are laid out from the right, the first choice still comes first.
+            let mut in_order: Vec<_> = choices.iter().collect();
+            if ui.layout().prefer_right_to_left() {
+                in_order.reverse();
+            }
+            for &&(choice, text, tooltip) in &in_order {
                 let is_chosen = *value == choice;
                 let ink = if is_chosen { palette.strong } else { palette.weak };
                 let fill = if is_chosen { palette.hover } else { Color32::TRANSPARENT };
@@ -149,6 +171,7 @@ pub fn path_field(ui: &mut Ui, name: &str, text: &mut String, hint: &str) -> Pat
         let button_width = 78.0;
         let width = (ui.available_width() - button_width - ui.spacing().item_spacing.x).max(60.0);
         let response = text_field(ui, name, text, hint, width);
+        let response = if text.is_empty() { response } else { response.on_hover_text(text.as_str()) };
         done.changed = response.changed();
         done.entered = response.lost_focus() && ui.input(|input| input.key_pressed(egui::Key::Enter));
         let browse = ui.add_sized([button_width, 28.0], Button::new("Browse…"));

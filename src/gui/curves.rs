@@ -3,8 +3,9 @@
 //! Smoothed values are worked out once as steps come in. A plot shows at most a few thousand points however long the run.
 
 use egui::{Color32, Ui};
-use egui_plot::{HoverPosition, Legend, Line, LineStyle, Plot, PlotPoints, Points};
+use egui_plot::{GridInput, GridMark, HoverPosition, Line, Plot, PlotPoints, Points};
 
+use super::controls;
 use super::theme::palette;
 use crate::session::RunView;
 use crate::train::{EpochReport, StepReport};
@@ -63,20 +64,30 @@ fn losses_of(step: &StepReport) -> [f64; 3] {
 
 const LOSS_NAMES: [&str; 3] = ["box", "class", "dfl"];
 
-/// Draws the losses over the space that is there, `height` high.
+/// The colours of the losses with their last values.
+pub fn loss_key_ui(ui: &mut Ui, smoothed: &Smoothed) {
+    let palette = palette(ui);
+    let last = smoothed.means.last();
+    for (which, name) in LOSS_NAMES.into_iter().enumerate() {
+        let text = last.map_or_else(|| name.to_owned(), |mean| format!("{name}  {:.2}", mean[which]));
+        controls::key(ui, palette.curves[which], &text);
+    }
+}
+
+/// Draws the losses over the width that is there, `height` high.
 pub fn losses_ui(ui: &mut Ui, run: &RunView, smoothed: &Smoothed, style: CurveStyle, height: f32) {
     let palette = palette(ui);
     let scaled = move |loss: f64| if style.is_log { loss.max(1e-6).log10() } else { loss };
     let unscaled = move |y: f64| if style.is_log { 10f64.powf(y) } else { y };
     let stride = run.steps.len().div_ceil(MAX_POINTS).max(1);
-    let x_of = |index: usize| run.steps[index].step as f64;
-    let mut lines = Vec::new();
+    let x_of = |index: usize| run.steps[index].step as f64 + 1.0;
+    let (mut behind, mut lines) = (Vec::new(), Vec::new());
     for (which, name) in LOSS_NAMES.into_iter().enumerate() {
         let color = palette.curves[which];
         let raw: PlotPoints<'_> =
             (0..run.steps.len()).step_by(stride).map(|index| [x_of(index), scaled(losses_of(&run.steps[index])[which])]).collect();
         if style.is_smooth {
-            lines.push(Line::new(name, raw).color(color.gamma_multiply(0.28)).width(1.0).allow_hover(false));
+            behind.push(Line::new(name, raw).color(color.gamma_multiply(0.25)).width(1.0).allow_hover(false));
             let smooth: PlotPoints<'_> =
                 (0..smoothed.means.len()).step_by(stride).map(|index| [x_of(index), scaled(smoothed.means[index][which])]).collect();
             lines.push(Line::new(name, smooth).color(color).width(2.0));
@@ -84,48 +95,44 @@ pub fn losses_ui(ui: &mut Ui, run: &RunView, smoothed: &Smoothed, style: CurveSt
             lines.push(Line::new(name, raw).color(color).width(1.5));
         }
     }
-    let plot = base_plot("losses", "step", height, 20.0)
+    let plot = base_plot(ui, "losses", height, 20.0)
         .y_axis_formatter(move |mark, _| short_number(unscaled(mark.value)))
-        .label_formatter(move |hover| match hover {
-            HoverPosition::NearDataPoint { plot_name, position, .. } => {
-                Some(format!("{plot_name}  {:.4}\nstep  {:.0}", unscaled(position.y), position.x))
-            }
-            HoverPosition::Elsewhere { .. } => None,
-        });
+        .label_formatter(move |hover| tooltip(hover, "step", |name, y| format!("{name}  {:.4}", unscaled(y))));
     let plot = if style.is_log { plot } else { plot.include_y(0.0) };
-    plot.show(ui, |plot| lines.into_iter().for_each(|line| plot.line(line)));
+    plot.show(ui, |plot| behind.into_iter().chain(lines).for_each(|line| plot.line(line)));
 }
+
+/// The colours of the two average precisions with their last values.
+pub fn score_key_ui(ui: &mut Ui, epochs: &[EpochReport]) {
+    let palette = palette(ui);
+    let last = epochs.last().map(|epoch| [epoch.metrics.map50, epoch.metrics.map50_95]);
+    for (which, name) in SCORE_NAMES.into_iter().enumerate() {
+        let text = last.map_or_else(|| name.to_owned(), |last| format!("{name}  {:.3}", last[which]));
+        controls::key(ui, palette.scores[which], &text);
+    }
+}
+
+const SCORE_NAMES: [&str; 2] = ["mAP50", "mAP50-95"];
 
 /// Draws mAP50 and mAP50-95.
 pub fn scores_ui(ui: &mut Ui, epochs: &[EpochReport], n_epochs: usize, height: f32) {
     let palette = palette(ui);
-    let score =
-        |pick: fn(&EpochReport) -> f64| -> Vec<[f64; 2]> { epochs.iter().map(|epoch| [epoch.epoch as f64 + 1.0, pick(epoch)]).collect() };
-    let series = [
-        ("mAP50", palette.scores[0], score(|epoch| epoch.metrics.map50)),
-        ("mAP50-95", palette.scores[1], score(|epoch| epoch.metrics.map50_95)),
-    ];
-    let best = series[0].2.iter().map(|point| point[1]).fold(0.0, f64::max);
-    base_plot("scores", "epoch", height, 4.0)
+    let pick: [fn(&EpochReport) -> f64; 2] = [|epoch| epoch.metrics.map50, |epoch| epoch.metrics.map50_95];
+    let best = epochs.iter().map(pick[0]).fold(0.0, f64::max);
+    base_plot(ui, "scores", height, n_epochs.max(2) as f64)
         .include_y(0.0)
         // Room above the curve; never more than the whole scale.
-        .include_y((best * 1.15).clamp(0.1, 1.0))
-        .include_x(1.0)
-        .include_x(n_epochs.max(2) as f64)
-        .y_axis_formatter(|mark, _| format!("{:.2}", mark.value))
-        .label_formatter(|hover| match hover {
-            HoverPosition::NearDataPoint { plot_name, position, .. } => {
-                Some(format!("{plot_name}  {:.3}\nepoch  {:.0}", position.y, position.x))
-            }
-            HoverPosition::Elsewhere { .. } => None,
-        })
+        .include_y((best * 1.1).clamp(0.1, 1.0))
+        .y_axis_formatter(|mark, _| short_number(mark.value))
+        .label_formatter(|hover| tooltip(hover, "epoch", |name, y| format!("{name}  {y:.3}")))
         .show(ui, |plot| {
-            for (name, color, points) in series {
+            for (which, name) in SCORE_NAMES.into_iter().enumerate() {
+                let points: Vec<[f64; 2]> = epochs.iter().map(|epoch| [epoch.epoch as f64 + 1.0, pick[which](epoch)]).collect();
                 // A single epoch has no line yet.
                 if points.len() < 3 {
-                    plot.points(Points::new(name, points.clone()).color(color).radius(3.5));
+                    plot.points(Points::new(name, points.clone()).color(palette.scores[which]).radius(3.5));
                 }
-                plot.line(Line::new(name, points).color(color).width(2.0));
+                plot.line(Line::new(name, points).color(palette.scores[which]).width(2.0));
             }
         });
 }
@@ -134,41 +141,58 @@ pub fn scores_ui(ui: &mut Ui, epochs: &[EpochReport], n_epochs: usize, height: f
 pub fn rate_ui(ui: &mut Ui, steps: &[StepReport], height: f32) {
     let color: Color32 = palette(ui).weak;
     let stride = steps.len().div_ceil(MAX_POINTS).max(1);
-    let points: PlotPoints<'_> = steps.iter().step_by(stride).map(|step| [step.step as f64, step.lr]).collect();
-    base_plot("rate", "step", height, 20.0)
+    let points: PlotPoints<'_> = steps.iter().step_by(stride).map(|step| [step.step as f64 + 1.0, step.lr]).collect();
+    base_plot(ui, "rate", height, 20.0)
         .include_y(0.0)
         .y_axis_formatter(|mark, _| short_number(mark.value))
-        .label_formatter(|hover| match hover {
-            HoverPosition::NearDataPoint { position, .. } => Some(format!("learning rate  {:.5}\nstep  {:.0}", position.y, position.x)),
-            HoverPosition::Elsewhere { .. } => None,
-        })
-        .show(ui, |plot| plot.line(Line::new("learning rate", points).color(color).width(1.5).style(LineStyle::Solid)));
+        .label_formatter(|hover| tooltip(hover, "step", |_, y| format!("learning rate  {y:.5}")))
+        .show(ui, |plot| plot.line(Line::new("learning rate", points).color(color).width(1.5)));
 }
 
-fn base_plot<'a>(name: &'static str, x_label: &'static str, height: f32, least_x: f64) -> Plot<'a> {
+fn tooltip(hover: &HoverPosition<'_>, x_name: &str, value: impl Fn(&str, f64) -> String) -> Option<String> {
+    match hover {
+        HoverPosition::NearDataPoint { plot_name, position, .. } => {
+            Some(format!("{}\n{x_name}  {:.0}", value(plot_name, position.y), position.x))
+        }
+        HoverPosition::Elsewhere { .. } => None,
+    }
+}
+
+/// A plot that is looked at, not steered: it always shows everything.
+fn base_plot<'a>(ui: &mut Ui, name: &'static str, height: f32, least_x: f64) -> Plot<'a> {
+    // The axes take their colour from the text.
+    ui.visuals_mut().override_text_color = Some(palette(ui).weak);
+    ui.style_mut().text_styles.insert(egui::TextStyle::Body, egui::FontId::proportional(11.5));
     Plot::new(name)
         .height(height)
         .show_background(false)
-        .show_axes(true)
         .allow_scroll(false)
         .allow_zoom(false)
         .allow_drag(false)
         .allow_boxed_zoom(false)
         .allow_axis_zoom_drag(false)
-        .set_margin_fraction(egui::vec2(0.01, 0.06))
+        .allow_double_click_reset(false)
+        .set_margin_fraction(egui::vec2(0.01, 0.05))
+        .include_x(0.0)
         .include_x(least_x)
+        .grid_color(palette(ui).border)
+        .grid_fade(0.0)
         .y_axis_min_width(34.0)
-        .x_axis_formatter(move |mark, range| {
-            let is_last = mark.value + mark.step_size > *range.end();
-            if mark.value < 0.0 || mark.value.fract() != 0.0 {
-                String::new()
-            } else if is_last {
-                format!("{:.0} {x_label}", mark.value)
-            } else {
-                format!("{:.0}", mark.value)
-            }
-        })
-        .legend(Legend::default().follow_insertion_order(true).background_alpha(0.0))
+        .x_grid_spacer(|input| marks(&input, 90.0, 1.0))
+        .y_grid_spacer(|input| marks(&input, 36.0, 0.0))
+        .x_axis_formatter(|mark, _| if mark.value < 0.0 { String::new() } else { format!("{:.0}", mark.value) })
+}
+
+/// Grid lines at round numbers, about `spacing` points apart and at least `least_step`.
+fn marks(input: &GridInput, spacing: f64, least_step: f64) -> Vec<GridMark> {
+    // The smallest step that egui_plot would draw is eight points wide.
+    let wanted = (input.base_step_size * spacing / 8.0).max(least_step).max(1e-9);
+    let power = 10f64.powf(wanted.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= wanted * 0.999).unwrap_or(wanted);
+    let (low, high) = input.bounds;
+    let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
+    // A degenerate range would ask for lines without end.
+    (first..=last.min(first + 100)).map(|index| GridMark { value: index as f64 * step, step_size: step }).collect()
 }
 
 /// Enough digits for an axis.
@@ -177,10 +201,15 @@ fn short_number(value: f64) -> String {
     match size {
         0.0 => "0".to_owned(),
         s if s >= 100.0 => format!("{value:.0}"),
-        s if s >= 1.0 => format!("{value:.1}"),
-        s if s >= 0.01 => format!("{value:.2}"),
+        s if s >= 1.0 => trimmed(format!("{value:.1}")),
+        s if s >= 0.001 => trimmed(format!("{value:.3}")),
         _ => format!("{value:.0e}"),
     }
+}
+
+/// Without zeros at the end.
+fn trimmed(text: String) -> String {
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -196,6 +225,14 @@ mod tests {
         let mut smoothed = Smoothed::default();
         smoothed.update(&(0..50).map(|index| step(index, 3.0)).collect::<Vec<_>>());
         assert!(smoothed.means.iter().all(|mean| (mean[0] - 3.0).abs() < 1e-9 && (mean[2] - 0.5).abs() < 1e-9));
+    }
+
+    #[test]
+    fn grid_lines_are_at_round_numbers() {
+        let input = GridInput { bounds: (0.0, 950.0), base_step_size: 12.0 };
+        let values: Vec<f64> = marks(&input, 90.0, 1.0).iter().map(|mark| mark.value).collect();
+        assert_eq!(values, [0.0, 200.0, 400.0, 600.0, 800.0]);
+        assert_eq!([0.0, 0.02, 0.25, 3.0, 1500.0].map(short_number), ["0", "0.02", "0.25", "3", "1500"]);
     }
 
     #[test]

@@ -60,14 +60,19 @@ impl DataPanel {
         let Some(open) = &view.session.dataset else { return };
         self.update_listing(open);
         let Some(listing) = self.listing.take() else { return };
-        Panel::left("data filters").default_size(224.0).min_size(180.0).show(ui, |ui| {
+        let side = Frame::new().fill(palette(ui).panel).inner_margin(Margin { left: 10, right: 8, top: 8, bottom: 0 });
+        Panel::left("data filters").frame(side).default_size(228.0).min_size(180.0).show(ui, |ui| {
             ScrollArea::vertical().auto_shrink(false).show(ui, |ui| self.filters_ui(ui, &listing));
         });
         let image = listing.images.get(self.position).copied();
         if self.shows_one
             && let Some(image) = image
         {
-            Panel::right("data labels").default_size(230.0).min_size(180.0).show(ui, |ui| self.labels_ui(ui, view.session, image));
+            Panel::right("data labels")
+                .frame(side)
+                .default_size(236.0)
+                .min_size(180.0)
+                .show(ui, |ui| self.labels_ui(ui, view.session, image));
         }
         egui::CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| {
             self.bar_ui(ui, view, &listing);
@@ -142,7 +147,6 @@ impl DataPanel {
     fn filters_ui(&mut self, ui: &mut Ui, listing: &Listing) {
         let Self { filter, class_filter, .. } = self;
         ui.spacing_mut().item_spacing.y = 2.0;
-        ui.add_space(6.0);
         controls::section(ui, "Images");
         let n_images = listing.dataset.images.len();
         let is_all = filter.split.is_none() && !filter.only_background;
@@ -232,8 +236,7 @@ impl DataPanel {
                         image_controls_ui(ui, view, self.position, shown);
                     } else {
                         let slider = Slider::new(&mut self.grid.cell_width, 96.0..=320.0).show_value(false);
-                        ui.spacing_mut().slider_width = 90.0;
-                        ui.add(slider).on_hover_text("Size of the thumbnails").accessible_name("Thumbnail size");
+                        controls::slider(ui, slider, "Thumbnail size", "Size of the thumbnails", 90.0);
                         controls::weak(ui, "Size");
                     }
                 });
@@ -293,7 +296,6 @@ impl DataPanel {
         let Some(open) = &session.dataset else { return };
         let entry = &open.dataset.images[image];
         let labels = session.labels(image);
-        ui.add_space(6.0);
         let name = entry.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         ui.add(egui::Label::new(RichText::new(&*name).text_style(theme::strong()).color(palette(ui).strong)).truncate())
             .on_hover_text(entry.path.display().to_string());
@@ -425,7 +427,15 @@ mod tests {
         let images = vec![image("a.jpg", Split::Train), image("b.jpg", Split::Train), image("c.jpg", Split::Val)];
         let label = |class| Label { class: ClassId(class), bbox: Xywhn { cx: 0.5, cy: 0.5, w: 0.1, h: 0.1 } };
         let names = vec!["scratch".to_owned(), "dent".to_owned()];
-        let dataset = Dataset { root: "/".into(), source: "/data.yaml".into(), format: Format::Yolo, names, images, notes: vec![] };
+        let dataset = Dataset {
+            root: "/".into(),
+            source: "/data.yaml".into(),
+            format: Format::Yolo,
+            names,
+            images,
+            notes: vec![],
+            n_keypoint_fields: None,
+        };
         OpenDataset { dataset: Arc::new(dataset), labels: Arc::new(vec![vec![label(0), label(1)], vec![], vec![label(1)]]) }
     }
 

@@ -225,9 +225,8 @@ impl DetectPanel {
             ui.horizontal_centered(|ui| {
                 controls::weak(ui, "Score at least");
                 let slider = Slider::new(&mut self.conf, RUN_CONF..=0.95).step_by(0.01).fixed_decimals(2);
-                ui.add(slider)
-                    .on_hover_text("Hides detections below this score; nothing is computed again")
-                    .accessible_name("Score threshold");
+                let tooltip = "Hides detections below this score; nothing is computed again";
+                controls::slider(ui, slider, "Score threshold", tooltip, 150.0);
                 ui.add_space(6.0);
                 let reason = if image.is_none() {
                     Some("This picture is not in the open dataset")
@@ -270,8 +269,10 @@ impl DetectPanel {
                 && let (Some(image), Some(open)) = (image, &view.session.dataset)
             {
                 let labels = view.session.labels(image).iter();
+                // White, so that a label stands out beside a detection of its class.
                 boxes.extend(labels.map(|label| CanvasBox {
                     outline: Outline::Dashed,
+                    color: egui::Color32::WHITE,
                     tag: "".into(),
                     ..label_box(&open.dataset.names, label, false)
                 }));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use egui::epaint::RectShape;
 use egui::{Align2, Color32, CursorIcon, Rect, Role, ScrollArea, Sense, Stroke, StrokeKind, TextStyle, Ui, WidgetInfo, pos2, vec2};
 
 use super::canvas::screen_rect;
@@ -96,7 +97,7 @@ fn cell_ui(ui: &mut Ui, textures: &mut Textures, size: egui::Vec2, cell: &Cell<'
             let scale = (frame.width() / width).min(frame.height() / height);
             let image_rect = Rect::from_center_size(frame.center(), vec2(width, height) * scale);
             let uv = Rect::from_min_max(pos2(0.0, 0.0), pos2(1.0, 1.0));
-            painter.image(shown.texture, image_rect, uv, Color32::WHITE);
+            painter.add(RectShape::filled(image_rect, theme::RADIUS, Color32::WHITE).with_texture(shown.texture, uv));
             let inside = painter.with_clip_rect(image_rect.expand(1.0).intersect(painter.clip_rect()));
             for &(bbox, color) in cell.boxes.iter().flatten() {
                 let each = screen_rect(image_rect, bbox);

@@ -1,68 +1,63 @@
 //! The sheet of keyboard shortcuts, made from the table of actions.
 
-use egui::{Grid, Id, Modal, RichText, Ui};
+use egui::{Frame, Grid, Id, Modal, RichText, Ui};
 
-use super::action::Action;
+use super::action::{Action, keys_text};
 use super::controls;
-use super::theme::{self, palette};
+use super::theme::palette;
 
-const GROUPS: [(&str, &[Action]); 3] = [
-    (
-        "Go",
-        &[
-            Action::ShowData,
-            Action::ShowCheck,
-            Action::ShowTrain,
-            Action::ShowDetect,
-            Action::ShowExport,
-            Action::Open,
-            Action::ToggleTheme,
-            Action::Help,
-        ],
-    ),
-    (
-        "Look",
-        &[
-            Action::NextImage,
-            Action::PreviousImage,
-            Action::ToggleGrid,
-            Action::ToggleBoxes,
-            Action::ZoomFit,
-            Action::ZoomActual,
-            Action::ZoomIn,
-            Action::ZoomOut,
-        ],
-    ),
-    ("Do", &[Action::Check, Action::PreviewFix, Action::Undo, Action::StartTraining, Action::StopTraining, Action::Detect, Action::Export]),
+const GO: [Action; 8] = [
+    Action::ShowData,
+    Action::ShowCheck,
+    Action::ShowTrain,
+    Action::ShowDetect,
+    Action::ShowExport,
+    Action::Open,
+    Action::ToggleTheme,
+    Action::Help,
 ];
+const LOOK: [Action; 8] = [
+    Action::NextImage,
+    Action::PreviousImage,
+    Action::ToggleGrid,
+    Action::ToggleBoxes,
+    Action::ZoomFit,
+    Action::ZoomActual,
+    Action::ZoomIn,
+    Action::ZoomOut,
+];
+const DO: [Action; 7] =
+    [Action::Check, Action::PreviewFix, Action::Undo, Action::StartTraining, Action::StopTraining, Action::Detect, Action::Export];
 
 /// Draws the sheet; returns whether it stays open.
 pub fn ui(ui: &Ui) -> bool {
-    let modal = Modal::new(Id::unique("keyboard shortcuts")).show(ui.ctx(), |ui| {
-        ui.set_width(720.0);
-        ui.label(RichText::new("Keyboard shortcuts").heading().color(palette(ui).strong));
+    let frame = Frame::window(ui.style()).inner_margin(24);
+    let modal = Modal::new(Id::unique("keyboard shortcuts")).frame(frame).show(ui.ctx(), |ui| {
+        ui.set_width(780.0);
+        let closed = controls::section_with(ui, "Keyboard shortcuts", |ui| ui.button("Close").clicked());
         controls::note(ui, "On pictures: the wheel zooms at the pointer, dragging pans, a double click fits the picture into view");
-        ui.add_space(10.0);
-        ui.columns(GROUPS.len(), |columns| {
-            for (column, (title, actions)) in columns.iter_mut().zip(GROUPS) {
-                column.label(RichText::new(title).text_style(theme::strong()).color(palette(column).strong));
-                column.add_space(2.0);
-                Grid::new(title).num_columns(2).spacing([12.0, 7.0]).show(column, |ui| {
-                    for action in actions {
-                        keys_ui(ui, *action);
-                        ui.end_row();
-                    }
-                });
-            }
-        });
         ui.add_space(12.0);
-        ui.vertical_centered(|ui| ui.button("Close").clicked()).inner
+        ui.columns(2, |columns| {
+            let [left, right] = columns else { return };
+            group_ui(left, "Look at pictures", &LOOK);
+            left.add_space(12.0);
+            group_ui(left, "Do", &DO);
+            group_ui(right, "Go", &GO);
+        });
+        closed
     });
     !(modal.inner || modal.should_close())
 }
 
-fn keys_ui(ui: &mut Ui, action: Action) {
-    let keys: Vec<String> = action.info().shortcuts.iter().map(|shortcut| ui.ctx().format_shortcut(shortcut)).collect();
-    ui.label(RichText::new(keys.join("  ")).monospace().color(palette(ui).strong));
-    controls::weak(ui, action.title());
+fn group_ui(ui: &mut Ui, title: &str, actions: &[Action]) {
+    controls::section(ui, title);
+    Grid::new(title).num_columns(2).min_col_width(86.0).spacing([12.0, 5.0]).show(ui, |ui| {
+        ui.spacing_mut().interact_size.y = 18.0;
+        for action in actions {
+            let keys: Vec<String> = action.info().shortcuts.iter().map(|shortcut| keys_text(ui.ctx(), shortcut)).collect();
+            ui.label(RichText::new(keys.join("  ")).monospace().color(palette(ui).strong));
+            controls::weak(ui, action.info().tooltip);
+            ui.end_row();
+        }
+    });
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use egui::{Frame, Margin, Panel, RichText, ScrollArea, Ui};
+use egui::{Align, Frame, Layout, Margin, Panel, RichText, ScrollArea, Ui};
 
 use super::action::Action;
 use super::app::View;
@@ -126,31 +126,40 @@ impl TrainPanel {
 
     fn run_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, run: &RunView, height: f32) {
         ui.spacing_mut().item_spacing.y = theme::GAP;
-        if let Some(summary) = &run.summary {
-            summary_ui(ui, view, summary);
-        }
         let is_running = view.session.is_running(JobKind::Train);
-        numbers_ui(ui, run, is_running);
-        // The two plots share the height that is left, so that a run fits without scrolling where the window allows it.
-        let used = if run.summary.is_some() { 330.0 } else { 250.0 };
-        let plot_height = ((height - used) / 2.0).clamp(130.0, 420.0);
+        match &run.summary {
+            Some(summary) if !is_running => summary_ui(ui, view, summary),
+            _ => numbers_ui(ui, run, is_running),
+        }
+        // The plots share the height that is left, so that a run fits without scrolling where the window allows it.
+        let plot_height = ((height - if run.summary.is_some() { 400.0 } else { 340.0 }) / 2.0).clamp(120.0, 420.0);
         controls::card(ui).show(ui, |ui| {
-            controls::section_with(ui, "Loss", |ui| {
+            controls::section_with(ui, "Loss by step", |ui| {
                 let scales = [(false, "Linear", "Linear scale"), (true, "Log", "Logarithmic scale")];
                 controls::segmented(ui, &mut self.style.is_log, &scales);
-                ui.checkbox(&mut self.style.is_smooth, "Smooth")
-                    .on_hover_text("Running mean over about 20 steps, with the single steps behind it");
+                ui.checkbox(&mut self.style.is_smooth, "Smooth").on_hover_text("Running mean over about 20 steps, before the single steps");
+                ui.add_space(12.0);
+                ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                    ui.add_space(16.0);
+                    curves::loss_key_ui(ui, &self.smoothed);
+                });
             });
             curves::losses_ui(ui, run, &self.smoothed, self.style, plot_height);
         });
         ui.columns(2, |columns| {
             let [scores, rate] = columns else { return };
             controls::card(scores).show(scores, |ui| {
-                controls::section(ui, "Average precision on the val split");
+                ui.horizontal(|ui| {
+                    ui.label(RichText::new("Average precision by epoch").text_style(theme::strong()).color(palette(ui).strong));
+                    ui.add_space(8.0);
+                    curves::score_key_ui(ui, &run.epochs);
+                });
                 curves::scores_ui(ui, &run.epochs, run.epochs_wanted, plot_height);
             });
             controls::card(rate).show(rate, |ui| {
-                controls::section(ui, "Learning rate");
+                ui.horizontal(|ui| {
+                    ui.label(RichText::new("Learning rate by step").text_style(theme::strong()).color(palette(ui).strong));
+                });
                 curves::rate_ui(ui, &run.steps, plot_height);
             });
         });

@@ -28,9 +28,15 @@ impl Welcome {
             ui.scope(|ui| {
                 ui.set_max_width(520.0);
                 ui.set_width(ui.available_width().min(520.0));
-                controls::card(ui).inner_margin(Margin::same(18)).show(ui, |ui| self.open_ui(ui, view));
+                controls::card(ui).inner_margin(Margin::same(18)).show(ui, |ui| {
+                    ui.set_width(ui.available_width());
+                    self.open_ui(ui, view);
+                });
                 ui.add_space(4.0);
-                controls::card(ui).inner_margin(Margin::same(18)).show(ui, |ui| sample_ui(ui, view));
+                controls::card(ui).inner_margin(Margin::same(18)).show(ui, |ui| {
+                    ui.set_width(ui.available_width());
+                    sample_ui(ui, view);
+                });
             });
         });
         drop_hint_ui(ui);
@@ -44,10 +50,6 @@ impl Welcome {
                 "A folder in YOLO layout, its data.yaml, or a Pascal VOC folder. Drop it on the window, browse, or type its path",
             );
             ui.add_space(4.0);
-            let field = controls::path_field(ui, "Dataset path", &mut self.path, "/path/to/dataset");
-            if field.browse {
-                view.ask(Command::Browse(BrowseKind::Dataset));
-            }
             let is_opening = view.session.is_running(JobKind::Open);
             let path = path_of(&self.path);
             let reason = if is_opening {
@@ -57,11 +59,22 @@ impl Welcome {
             } else {
                 None
             };
-            ui.add_space(4.0);
-            let response = ui.add_enabled(reason.is_none(), egui::Button::new("Open"));
-            let asked = response.on_disabled_hover_text(reason.unwrap_or_default()).clicked() || (field.entered && reason.is_none());
+            let (field, is_clicked) = ui
+                .horizontal(|ui| {
+                    let width = ui.available_width() - 72.0 - ui.spacing().item_spacing.x;
+                    let field = ui.scope(|ui| {
+                        ui.set_max_width(width);
+                        controls::path_field(ui, "Dataset path", &mut self.path, "/path/to/dataset")
+                    });
+                    let button = ui.add_enabled_ui(reason.is_none(), |ui| ui.add_sized([72.0, 28.0], egui::Button::new("Open")));
+                    (field.inner, button.inner.on_disabled_hover_text(reason.unwrap_or_default()).clicked())
+                })
+                .inner;
+            if field.browse {
+                view.ask(Command::Browse(BrowseKind::Dataset));
+            }
             if let Some(path) = path
-                && asked
+                && (is_clicked || (field.entered && reason.is_none()))
             {
                 view.ask(Command::Open(path));
             }
@@ -69,11 +82,9 @@ impl Welcome {
             if !recent.is_empty() {
                 ui.add_space(8.0);
                 controls::section(ui, "Recent");
-                ui.spacing_mut().item_spacing.y = 0.0;
+                ui.spacing_mut().item_spacing.y = 4.0;
                 for path in recent.iter().take(4) {
-                    let text = RichText::new(controls::short_path(path)).color(palette(ui).accent);
-                    let button = egui::Button::new(text).frame_when_inactive(false).truncate();
-                    if ui.add(button).on_hover_text(path.display().to_string()).clicked() {
+                    if ui.link(controls::short_path(path)).on_hover_text(path.display().to_string()).clicked() {
                         view.ask(Command::Open(path.clone()));
                     }
                 }

@@ -1,0 +1,114 @@
+//! Pictures of every workspace, to be looked at: written into the folder that `BOXWRIGHT_PICTURES` names, for the dataset
+//! that `BOXWRIGHT_PICTURES_DATA` names. Without these variables nothing happens.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use boxwright::gui::action::Workspace;
+use boxwright::session::{CommandDone, Event, JobId, JobKind, Settings, ThemeChoice};
+
+use crate::fixture;
+
+#[test]
+fn pictures_of_every_workspace() {
+    let Some(out) = std::env::var_os("BOXWRIGHT_PICTURES").map(PathBuf::from) else { return };
+    let data = std::env::var_os("BOXWRIGHT_PICTURES_DATA").map(PathBuf::from).unwrap();
+    let only = std::env::var("BOXWRIGHT_PICTURES_ONLY").unwrap_or_default();
+    std::fs::create_dir_all(&out).unwrap();
+    for theme in [ThemeChoice::Dark, ThemeChoice::Light] {
+        for size in [[1280.0, 800.0], [1920.0, 1080.0]] {
+            for scene in SCENES {
+                let name = format!("{}-{}-{theme:?}.png", scene.0, size[0]).to_lowercase();
+                if name.contains(&only) {
+                    draw(&out.join(&name), &data, theme, size, *scene);
+                }
+            }
+        }
+    }
+}
+
+type Scene = (&'static str, Workspace, bool);
+
+const SCENES: &[Scene] = &[
+    ("welcome", Workspace::Data, false),
+    ("grid", Workspace::Data, true),
+    ("image", Workspace::Data, true),
+    ("uncheck", Workspace::Check, true),
+    ("check", Workspace::Check, true),
+    ("fix", Workspace::Check, true),
+    ("untrain", Workspace::Train, true),
+    ("running", Workspace::Train, true),
+    ("trained", Workspace::Train, true),
+    ("undetect", Workspace::Detect, true),
+    ("detect", Workspace::Detect, true),
+    ("export", Workspace::Export, true),
+    ("help", Workspace::Data, true),
+];
+
+fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, workspace, has_data): Scene) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = Settings::in_dir(dir.path());
+    settings.theme = theme;
+    if name == "welcome" {
+        settings.recent = vec!["/home/mira/datasets/parts/data.yaml".into(), "/data/bccd/data.yaml".into()];
+    }
+    let mut session = boxwright::session::Session::new(settings, Arc::new(|| {}));
+    if has_data {
+        fixture::open(&mut session, data);
+    }
+    match name {
+        "check" => session.report = Some(Arc::new(fixture::report(&session.dataset.as_ref().unwrap().dataset, 137))),
+        "fix" => {
+            session.report = Some(Arc::new(fixture::report(&session.dataset.as_ref().unwrap().dataset, 137)));
+            session.receipt = Some(fixture::receipt());
+        }
+        "running" => {
+            session.run = Some(fixture::run(60, 38));
+            session.jobs.push(fixture::job(1, JobKind::Train, 950, 1500));
+        }
+        "trained" => {
+            let mut run = fixture::run(60, 60);
+            run.summary = Some(fixture::summary());
+            session.run = Some(run);
+            session.weights = Some("runs/parts/weights/best.safetensors".into());
+        }
+        "detect" => {
+            session.weights = Some("runs/parts/weights/best.safetensors".into());
+            session.detection_names = session.dataset.as_ref().unwrap().dataset.names.clone();
+            session.detections = fixture::detections(&session);
+        }
+        "export" => {
+            session.weights = Some("runs/parts/weights/best.safetensors".into());
+            session.export = Some(fixture::export_report());
+        }
+        "undetect" => session.notices.push(fixture::error_notice()),
+        _ => {}
+    }
+    let dataset = session.dataset.as_ref().map(|open| open.dataset.clone());
+    let mut harness = fixture::harness(session, size, true);
+    let app = harness.state_mut().app();
+    app.window.workspace = workspace;
+    if let Some(dataset) = dataset {
+        app.window.on_event(&Event::Opened(dataset), &app.session);
+        app.window.workspace = workspace;
+    }
+    match name {
+        "fix" => {
+            let done = CommandDone::Fixed { receipt: fixture::receipt(), dry_run: true };
+            app.window.on_event(&Event::Finished { job: JobId(1), done }, &app.session);
+        }
+        "image" => {
+            harness.run_steps(2);
+            harness.key_press(egui::Key::G);
+            harness.key_press(egui::Key::D);
+        }
+        "help" => harness.key_press(egui::Key::F1),
+        _ => {}
+    }
+    // Pictures come from worker threads.
+    for _ in 0..60 {
+        harness.run_steps(1);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    harness.render().unwrap().save(path).unwrap();
+}

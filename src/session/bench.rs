@@ -1,13 +1,34 @@
 //! `boxwright bench`: how fast this machine trains, infers and reads data.
+//!
+//! In:  a model and sizes. Out: one JSON object; times are the best and the median of the repetitions after one warm-up run.
+//!
+//! Pictures are random numbers for `train` and `infer`: the work does not depend on their content. Never writes a file.
 
-use crate::engine::Device;
-use crate::yolo::Model;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use crate::dataset::{Dataset, Split};
+use crate::engine::cpu::Executor;
+use crate::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
+use crate::engine::gradients::append_gradients;
+use crate::engine::{BnMode, Device, LossSpec, Plan};
+use crate::geom::letterbox::LetterboxOptions;
+use crate::geom::{Letterbox, Size};
+use crate::media::decode;
+use crate::media::resize;
+use crate::train::memory;
+use crate::yolo::{Model, Network};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BenchKind {
     Train,
     Infer,
+    /// Decoding and letterboxing the pictures of a dataset.
     Data,
 }
 
@@ -20,4 +41,143 @@ pub struct BenchRequest {
     pub imgsz: u32,
     pub device: Device,
     pub repeats: usize,
+    /// The dataset of [`BenchKind::Data`].
+    pub data: Option<PathBuf>,
+}
+
+/// Boxes of each picture of the training benchmark.
+const N_BOXES: usize = 8;
+
+/// Measures. `check_in(done, total)` reports repetitions and may stop.
+pub fn run(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
+    match request.kind {
+        BenchKind::Train => train(request, check_in),
+        BenchKind::Infer => infer(request, check_in),
+        BenchKind::Data => data(request, check_in),
+    }
+}
+
+fn infer(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
+    let side = request.imgsz as usize;
+    let network = Network::new(request.model, request.n_classes, 0).to_deploy();
+    let mut net = network.graph(request.batch, side, side, BnMode::Running);
+    let decoded = net.append_decode();
+    let input = net.input;
+    let plan = Plan::new(net.graph, &[input, decoded]);
+    let memory = plan.memory(&network.params);
+    let mut executor = Executor::frozen(plan, &network.params);
+    executor.write(input, &noise(request.batch * side * side * 3, 1));
+    let times = repeat(request.repeats, check_in, || executor.run_inference(&network.params))?;
+    let (best, median) = (times[0], times[times.len() / 2]);
+    Ok(json!({
+        "bench": "infer", "model": request.model.to_string(), "batch": request.batch, "imgsz": request.imgsz, "device": "cpu",
+        "threads": rayon::current_num_threads(), "repeats": request.repeats,
+        "ms": best * 1e3, "median_ms": median * 1e3, "images_per_sec": request.batch as f64 / best, "planned_bytes": memory.total(),
+    }))
+}
+
+fn train(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
+    let before = memory::resident_bytes();
+    let side = request.imgsz as usize;
+    let mut network = Network::new(request.model, request.n_classes, 0);
+    let mut net = network.graph(request.batch, side, side, BnMode::Batch);
+    let loss = net.append_loss(N_BOXES, LossSpec::published(request.n_classes, request.model.dual));
+    append_gradients(&mut net.graph);
+    let input = net.input;
+    let plan = Plan::new(net.graph, &[input, loss.truth, loss.items]);
+    let planned = plan.memory(&network.params);
+    let mut executor = Executor::new(plan);
+    let mut gradients = network.params.zeros_like();
+    let mut velocity = network.params.zeros_like();
+    let mut ema = network.params.clone();
+    executor.write(input, &noise(request.batch * side * side * 3, 1));
+    executor.write(loss.truth, &truth(request.batch, request.n_classes, side as f32));
+
+    let step = SgdStep { lr: [1e-3; 3], momentum: 0.937, weight_decay: 5e-4 };
+    let mut first = true;
+    let times = repeat(request.repeats, check_in, || {
+        executor.run(&mut network.params, &mut gradients);
+        clip_gradients(&mut gradients, 10.0);
+        sgd_step(&mut network.params, &gradients, &mut velocity, std::mem::take(&mut first), &step);
+        gradients.values.fill(0.0);
+        ema_update(&mut ema, &network.params, 0.99);
+    })?;
+    let (best, median) = (times[0], times[times.len() / 2]);
+    Ok(json!({
+        "bench": "train", "model": request.model.to_string(), "batch": request.batch, "imgsz": request.imgsz, "device": "cpu",
+        "threads": rayon::current_num_threads(), "repeats": request.repeats,
+        "images_per_sec": request.batch as f64 / best, "median_images_per_sec": request.batch as f64 / median, "step_ms": best * 1e3,
+        "planned_bytes": planned.total() as u64 + before, "peak_bytes": memory::peak_bytes(),
+    }))
+}
+
+/// Pictures a second through decode and letterbox, with all threads.
+fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
+    use rayon::prelude::*;
+
+    let Some(path) = &request.data else {
+        return Err(Failure::mendable("`bench data` reads a dataset, and none was named", Some("add --data data.yaml".to_owned())));
+    };
+    let dataset = Dataset::open(path)?;
+    let images: Vec<_> = dataset.split(Split::Train).take(512).collect();
+    if images.is_empty() {
+        return Err(Failure::mendable(
+            format!("the train split of {} has no images", path.display()),
+            Some("look with `check`".to_owned()),
+        ));
+    }
+    let options = LetterboxOptions { auto: None, scale_up: true };
+    let work = || -> usize {
+        let one = |path: &PathBuf| {
+            let picture = decode::decode(path).ok()?;
+            let letterbox = Letterbox::new(picture.size, Size::square(request.imgsz), options);
+            Some(resize::apply_letterbox(&picture, &letterbox).rgb.len())
+        };
+        images.par_iter().filter(|image| one(&image.path).is_some()).count()
+    };
+    let n_decoded = work();
+    let times = repeat(request.repeats, check_in, || {
+        work();
+    })?;
+    Ok(json!({
+        "bench": "data", "imgsz": request.imgsz, "threads": rayon::current_num_threads(), "images": images.len(),
+        "unreadable": images.len() - n_decoded, "images_per_sec": n_decoded as f64 / times[0],
+    }))
+}
+
+/// Seconds of each repetition after a warm-up, sorted.
+fn repeat(repeats: usize, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>, mut work: impl FnMut()) -> Result<Vec<f64>, Failure> {
+    work();
+    let mut times = Vec::with_capacity(repeats);
+    for index in 0..repeats {
+        if check_in(index as u64, repeats as u64).is_break() {
+            return Err(Failure::cancelled());
+        }
+        let start = Instant::now();
+        work();
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Numbers between 0 and 1 from a counter.
+fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let value = |index: u64| {
+        let mut bits = (index ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        bits = (bits ^ bits >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (bits >> 40) as f32 / (1 << 24) as f32
+    };
+    (0..len as u64).map(value).collect()
+}
+
+/// Boxes of all sizes inside the picture: class, x1, y1, x2, y2.
+fn truth(batch: usize, n_classes: usize, side: f32) -> Vec<f32> {
+    let numbers = noise(batch * N_BOXES * 5, 2);
+    let row = |row: &[f32]| {
+        let (width, height) = (16.0 + row[3] * side * 0.4, 16.0 + row[4] * side * 0.4);
+        let (x, y) = (row[1] * (side - width), row[2] * (side - height));
+        [(row[0] * n_classes as f32).floor(), x, y, x + width, y + height]
+    };
+    numbers.chunks(5).flat_map(row).collect()
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 #[cfg(feature = "gui")]
 use std::time::{Duration, Instant};
 
-use super::command::{BrowseKind, Command};
-use super::event::{CommandDone, Event};
+use super::bench;
+use super::command::{BrowseKind, Command, DetectRequest};
+use super::device;
+use super::event::{CommandDone, Event, PictureResult};
 use super::failure::Failure;
 use super::job::JobContext;
 use crate::dataset::check;
@@ -16,8 +18,19 @@ use crate::dataset::fix;
 use crate::dataset::sample;
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::{Dataset, DatasetError};
+use crate::detect::output::OutputFolder;
+use crate::detect::source::Source;
+use crate::detect::{DetectError, Detector};
+use crate::eval;
+use crate::eval::ValOptions;
+use crate::eval::validate::ValError;
+use crate::export;
+use crate::media::decode;
 use crate::media::encode;
 use crate::train;
+use crate::train::TrainEvent;
+use crate::yolo::weights;
+use crate::yolo::weights::WeightsError;
 
 /// What a job takes from the session.
 pub struct Inputs {
@@ -63,10 +76,23 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             Ok(CommandDone::PictureSaved(path))
         }
         Command::Train(config) => {
-            let summary = train::train(&config, &mut |event| context.emit(Event::Train(event)))?;
+            device::ready(config.device)?;
+            let summary = train::train(&config, &mut |event| match event {
+                TrainEvent::Progress { done, total, .. } => context.check_in(done, total),
+                event => context.emit(Event::Train(event)),
+            })?;
             Ok(CommandDone::Trained(summary))
         }
-        other => Err(Failure::unexpected(format!("{other:?} is not a job"))),
+        Command::Val { data, weights, options } => val(&data, &weights, options, context),
+        Command::Detect(request) => detect_pictures(&request, context),
+        Command::Export { weights, format, out } => Ok(CommandDone::Exported(export::export(&weights, format, &out)?)),
+        Command::Bench(request) => {
+            device::ready(request.device)?;
+            Ok(CommandDone::Benched(bench::run(&request, &check_in)?))
+        }
+        Command::Cancel(_) | Command::DismissNotice(_) | Command::LoadPicture(_) | Command::UseWeights(_) | Command::SetTheme(_) => {
+            unreachable!("the session carries these out itself")
+        }
     }
 }
 
@@ -150,6 +176,51 @@ fn browse(_: BrowseKind) -> Result<Option<PathBuf>, Failure> {
 #[cfg(feature = "gui")]
 const QUICKEST_CANCEL: Duration = Duration::from_millis(150);
 
+fn val(data: &Path, weights: &Path, options: ValOptions, context: &JobContext) -> Done {
+    device::ready(options.device)?;
+    let dataset = Dataset::open(data)?;
+    let (network, info) = weights::load(weights)?;
+    let imgsz = if options.imgsz == 0 { info.imgsz as u32 } else { options.imgsz.next_multiple_of(32) };
+    let (metrics, skipped) =
+        eval::validate(&network, &dataset, &ValOptions { imgsz, ..options }, &|done, total| context.check_in(done, total))?;
+    Ok(CommandDone::Validated { metrics, names: dataset.names, skipped })
+}
+
+fn detect_pictures(request: &DetectRequest, context: &JobContext) -> Done {
+    device::ready(request.device)?;
+    request.options.check()?;
+    let source = Source::find(&request.source)?;
+    let mut detector = Detector::load(&request.weights, request.device)?;
+    let names = Arc::new(detector.class_names.clone());
+    let mut output = match &request.out {
+        Some(out) => Some(OutputFolder::create(out, request.save_img, request.save_txt)?),
+        None => None,
+    };
+    let total = source.pictures.len();
+    let (mut n_detections, mut n_unreadable) = (0, 0);
+    for (index, path) in source.pictures.iter().enumerate() {
+        go_on(context.check_in(index as u64, total as u64))?;
+        let outcome = match decode::decode(path) {
+            Ok(picture) => {
+                let found = detector.detect(&picture, &request.options);
+                if let Some(output) = &mut output {
+                    output.write(path, &picture, &found, &names)?;
+                }
+                n_detections += found.detections.len();
+                Ok(found)
+            }
+            Err(error) if source.single => return Err(DetectError::from(error).into()),
+            Err(error) => {
+                n_unreadable += 1;
+                Err(Failure::from_error(&error, None).message)
+            }
+        };
+        let result = Box::new(PictureResult { path: path.clone(), outcome });
+        go_on(context.emit(Event::Detection { names: names.clone(), result }))?;
+    }
+    Ok(CommandDone::Detected { n_pictures: total, n_detections, n_unreadable, out: request.out.clone() })
+}
+
 fn go_on(flow: ControlFlow<()>) -> Result<(), Failure> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
@@ -168,6 +239,42 @@ impl From<DatasetError> for Failure {
 
 impl From<train::TrainError> for Failure {
     fn from(error: train::TrainError) -> Self {
+        match error {
+            train::TrainError::Dataset(error) => error.into(),
+            train::TrainError::Val(error) => error.into(),
+            train::TrainError::Cancelled => Self::cancelled(),
+            error => Self::from_error(&error, error.hint()),
+        }
+    }
+}
+
+impl From<ValError> for Failure {
+    fn from(error: ValError) -> Self {
+        match error {
+            ValError::Cancelled => Self::cancelled(),
+            ValError::Dataset(error) => error.into(),
+            error => Self::from_error(&error, error.hint()),
+        }
+    }
+}
+
+impl From<DetectError> for Failure {
+    fn from(error: DetectError) -> Self {
+        match error {
+            DetectError::Cancelled => Self::cancelled(),
+            error => Self::from_error(&error, error.hint()),
+        }
+    }
+}
+
+impl From<WeightsError> for Failure {
+    fn from(error: WeightsError) -> Self {
+        Self::from_error(&error, error.hint())
+    }
+}
+
+impl From<export::ExportError> for Failure {
+    fn from(error: export::ExportError) -> Self {
         Self::from_error(&error, error.hint())
     }
 }

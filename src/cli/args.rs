@@ -1,0 +1,380 @@
+//! The arguments, named as users of the public trainers know them, and the command that they mean.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::dataset::Split;
+use crate::dataset::sample::SampleOptions;
+use crate::detect::DetectOptions;
+use crate::engine::Device;
+use crate::eval::ValOptions;
+use crate::export::ExportFormat;
+use crate::session::bench::{BenchKind, BenchRequest};
+use crate::session::{Command, DetectRequest, Failure};
+use crate::train::TrainConfig;
+use crate::train::config::HypChoice;
+use crate::yolo::Model;
+
+/// From a folder of pictures to a deployed YOLOv9 detector: label, check, train, look, export.
+#[derive(Debug, Parser)]
+#[command(name = "boxwright", version, args_conflicts_with_subcommands = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    task: Option<Task>,
+    #[command(flatten)]
+    window: Window,
+}
+
+/// What the window shows first.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Window {
+    /// Dataset folder, data.yaml, run folder or weights to open
+    pub(super) path: Option<PathBuf>,
+    /// Write a picture of the window to this PNG file and end (for documentation)
+    #[arg(long, value_name = "FILE")]
+    pub(super) screenshot: Option<PathBuf>,
+    /// Workspace to show first
+    #[arg(long, value_enum)]
+    pub(super) workspace: Option<WorkspaceArg>,
+    /// Size of the window in points
+    #[arg(long, value_name = "WxH", value_parser = parse_size)]
+    pub(super) size: Option<[u16; 2]>,
+    #[arg(long, value_enum)]
+    pub(super) theme: Option<ThemeArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum WorkspaceArg {
+    Data,
+    Check,
+    Train,
+    Detect,
+    Export,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum ThemeArg {
+    System,
+    Light,
+    Dark,
+}
+
+#[cfg(feature = "gui")]
+impl From<Window> for crate::gui::Start {
+    fn from(window: Window) -> Self {
+        use crate::gui::action::Workspace;
+        use crate::session::ThemeChoice;
+
+        let workspace = window.workspace.map(|workspace| match workspace {
+            WorkspaceArg::Data => Workspace::Data,
+            WorkspaceArg::Check => Workspace::Check,
+            WorkspaceArg::Train => Workspace::Train,
+            WorkspaceArg::Detect => Workspace::Detect,
+            WorkspaceArg::Export => Workspace::Export,
+        });
+        let theme = window.theme.map(|theme| match theme {
+            ThemeArg::System => ThemeChoice::System,
+            ThemeArg::Light => ThemeChoice::Light,
+            ThemeArg::Dark => ThemeChoice::Dark,
+        });
+        let size = window.size.map(|size| size.map(f32::from));
+        Self { path: window.path, workspace: workspace.unwrap_or_default(), size, theme, screenshot: window.screenshot }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// List what is wrong with a dataset; exit code 1 when any finding is an error
+    Check {
+        /// data.yaml, or a dataset folder (YOLO or Pascal VOC)
+        dataset: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Apply the safe fixes; take them back with `undo`
+    Fix {
+        dataset: PathBuf,
+        /// Only list what would change
+        #[arg(long)]
+        dry_run: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take the last batch of fixes back
+    Undo {
+        dataset: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a dataset in another format, with a report of what that format cannot hold
+    Convert {
+        source: PathBuf,
+        /// New or empty folder
+        out: PathBuf,
+        #[arg(long, value_enum, default_value = "yolo")]
+        to: ConvertTo,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Draw the sample dataset: machined metal parts with scratches, dents and cracks
+    Sample {
+        /// New or empty folder
+        out: PathBuf,
+        #[arg(long, default_value_t = 160)]
+        images: usize,
+        /// Side of the pictures in pixels
+        #[arg(long, default_value_t = 320)]
+        size: u32,
+        #[arg(long, default_value_t = 7)]
+        seed: u64,
+        /// Plant known label and image faults
+        #[arg(long)]
+        broken: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Train a detector
+    Train(TrainArgs),
+    /// Measure precision, recall and mAP of weights on a split
+    Val {
+        #[arg(long)]
+        data: PathBuf,
+        #[arg(long)]
+        weights: PathBuf,
+        #[arg(long, value_enum, default_value = "val")]
+        split: SplitArg,
+        /// Input size; the size that the weights were trained with if absent
+        #[arg(long)]
+        imgsz: Option<u32>,
+        #[arg(long, default_value_t = 16)]
+        batch: usize,
+        #[arg(long, default_value_t = 0.001)]
+        conf: f32,
+        #[arg(long, default_value_t = 0.7)]
+        iou: f32,
+        #[arg(long, default_value = "cpu", value_parser = parse_device)]
+        device: Device,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Find objects in pictures
+    Detect {
+        #[arg(long)]
+        weights: PathBuf,
+        /// Picture, folder, or pattern such as 'images/*.jpg'
+        #[arg(long)]
+        source: PathBuf,
+        #[arg(long)]
+        imgsz: Option<u32>,
+        #[arg(long, default_value_t = 0.25)]
+        conf: f32,
+        #[arg(long, default_value_t = 0.45)]
+        iou: f32,
+        #[arg(long, default_value_t = 1000)]
+        max_det: usize,
+        /// Write the pictures with their boxes drawn
+        #[arg(long)]
+        save_img: bool,
+        /// Write `labels/NAME.txt` with a row `class cx cy w h score` for each box
+        #[arg(long)]
+        save_txt: bool,
+        #[arg(long, default_value = "runs/detect")]
+        out: PathBuf,
+        #[arg(long, default_value = "cpu", value_parser = parse_device)]
+        device: Device,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write weights for other programs
+    Export {
+        #[arg(long)]
+        weights: PathBuf,
+        #[arg(long, value_enum, default_value = "onnx")]
+        format: FormatArg,
+        #[arg(long)]
+        out: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure how fast this machine trains, infers or reads data
+    Bench {
+        #[arg(value_enum)]
+        what: BenchArg,
+        #[arg(long, default_value = "yolov9-t")]
+        model: Model,
+        #[arg(long)]
+        batch: Option<usize>,
+        #[arg(long)]
+        imgsz: Option<u32>,
+        #[arg(long, default_value_t = 80)]
+        classes: usize,
+        /// Dataset whose pictures `bench data` reads
+        #[arg(long)]
+        data: Option<PathBuf>,
+        /// Measured repetitions after the warm-up
+        #[arg(long, default_value_t = 5)]
+        repeats: usize,
+        #[arg(long, default_value = "cpu", value_parser = parse_device)]
+        device: Device,
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct TrainArgs {
+    /// data.yaml, or a dataset folder
+    #[arg(long)]
+    data: PathBuf,
+    #[arg(long, default_value = "yolov9-t")]
+    model: Model,
+    /// Weights to start from
+    #[arg(long)]
+    weights: Option<PathBuf>,
+    #[arg(long, default_value_t = 100)]
+    epochs: usize,
+    #[arg(long, default_value_t = 16)]
+    batch: usize,
+    #[arg(long, default_value_t = 640)]
+    imgsz: u32,
+    #[arg(long, default_value = "cpu", value_parser = parse_device)]
+    device: Device,
+    #[arg(long, default_value = "runs")]
+    project: PathBuf,
+    #[arg(long, default_value = "train")]
+    name: String,
+    /// auto, small, scratch-high, or a YAML file
+    #[arg(long, default_value = "auto", value_name = "NAME|FILE")]
+    hyp: String,
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ConvertTo {
+    Yolo,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SplitArg {
+    Train,
+    Val,
+    Test,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatArg {
+    Onnx,
+    Safetensors,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BenchArg {
+    Train,
+    Infer,
+    Data,
+}
+
+/// What the arguments ask for.
+pub(super) enum Wish {
+    Window(Window),
+    Run { command: Box<Command>, json: bool },
+}
+
+impl Args {
+    pub(super) fn wish(self) -> Result<Wish, Failure> {
+        let Some(task) = self.task else { return Ok(Wish::Window(self.window)) };
+        let (command, json) = match task {
+            Task::Check { dataset, json } => (Command::Check { path: Some(dataset) }, json),
+            Task::Fix { dataset, dry_run, json } => (Command::Fix { path: Some(dataset), dry_run }, json),
+            Task::Undo { dataset, json } => (Command::Undo { path: Some(dataset) }, json),
+            Task::Convert { source, out, to: ConvertTo::Yolo, json } => (Command::ConvertToYolo { source, out }, json),
+            Task::Sample { out, images, size, seed, broken, json } => {
+                (Command::Sample { out, options: SampleOptions { n_images: images, size, seed, broken } }, json)
+            }
+            Task::Train(args) => {
+                let json = args.json;
+                (Command::Train(args.into_config()), json)
+            }
+            Task::Val { data, weights, split, imgsz, batch, conf, iou, device, json } => {
+                let split = match split {
+                    SplitArg::Train => Split::Train,
+                    SplitArg::Val => Split::Val,
+                    SplitArg::Test => Split::Test,
+                };
+                let options =
+                    ValOptions { batch: at_least_one("--batch", batch)?, conf, iou, device, ..ValOptions::new(split, imgsz.unwrap_or(0)) };
+                (Command::Val { data, weights, options }, json)
+            }
+            Task::Detect { weights, source, imgsz, conf, iou, max_det, save_img, save_txt, out, device, json } => {
+                let options = DetectOptions { conf, iou, max_detections: max_det, imgsz };
+                let out = (save_img || save_txt).then_some(out);
+                (Command::Detect(DetectRequest { weights, source, options, device, out, save_img, save_txt }), json)
+            }
+            Task::Export { weights, format, out, json } => {
+                let format = match format {
+                    FormatArg::Onnx => ExportFormat::Onnx,
+                    FormatArg::Safetensors => ExportFormat::Safetensors,
+                };
+                (Command::Export { weights, format, out }, json)
+            }
+            Task::Bench { what, model, batch, imgsz, classes, data, repeats, device, json } => {
+                let (kind, default_batch, default_imgsz) = match what {
+                    BenchArg::Train => (BenchKind::Train, 8, 320),
+                    BenchArg::Infer => (BenchKind::Infer, 1, 640),
+                    BenchArg::Data => (BenchKind::Data, 16, 640),
+                };
+                let batch = at_least_one("--batch", batch.unwrap_or(default_batch))?;
+                let imgsz = imgsz.unwrap_or(default_imgsz).next_multiple_of(32);
+                let n_classes = at_least_one("--classes", classes)?;
+                let repeats = at_least_one("--repeats", repeats)?;
+                (Command::Bench(BenchRequest { kind, model, n_classes, batch, imgsz, device, repeats, data }), json)
+            }
+        };
+        Ok(Wish::Run { command: Box::new(command), json })
+    }
+}
+
+impl TrainArgs {
+    fn into_config(self) -> TrainConfig {
+        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, seed, json: _ } = self;
+        TrainConfig { data, model, weights, epochs, batch, imgsz, device, project, name, hyp: HypChoice::parse(&hyp), seed }
+    }
+}
+
+fn at_least_one(option: &str, value: usize) -> Result<usize, Failure> {
+    if value > 0 { Ok(value) } else { Err(Failure::mendable(format!("{option} is 0"), Some("give a number from 1 up".to_owned()))) }
+}
+
+fn parse_device(text: &str) -> Result<Device, String> {
+    match text {
+        "cpu" => Ok(Device::Cpu),
+        _ => text.parse().map(Device::Cuda).map_err(|_| "expected `cpu` or the number of one GPU, such as 0".to_owned()),
+    }
+}
+
+fn parse_size(text: &str) -> Result<[u16; 2], String> {
+    let parts = text.split_once('x').and_then(|(w, h)| Some([w.parse().ok()?, h.parse().ok()?]));
+    parts.ok_or_else(|| "expected a size such as 1280x800".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_argument_table_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn devices_are_cpu_or_a_number() {
+        assert_eq!(parse_device("cpu"), Ok(Device::Cpu));
+        assert_eq!(parse_device("1"), Ok(Device::Cuda(1)));
+        assert!(parse_device("cuda").is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! Events as JSON, one object a line with an `"event"` field; the last one of a command that went well is `finished`.
+
+use serde_json::{Map, Value, json};
+
+use crate::dataset::fix::Receipt;
+use crate::eval::Metrics;
+use crate::session::{CommandDone, Event, PictureResult};
+
+/// The line of an event; `None` for those that only the window needs. Failures go to stderr as text.
+pub(super) fn line(event: &Event) -> Option<String> {
+    let value = match event {
+        Event::Progress { done, total, .. } => json!({"event": "progress", "done": done, "total": total}),
+        Event::Finding(finding) => finding.to_json(),
+        Event::Train(event) => event.to_json(),
+        Event::Detection { names, result } => detection(names, result),
+        Event::Note(text) => json!({"event": "note", "text": text}),
+        Event::Finished { done, .. } => finished(done),
+        Event::Opened(_) | Event::Labels(_) | Event::Failed { .. } => return None,
+    };
+    Some(value.to_string())
+}
+
+fn detection(names: &[String], result: &PictureResult) -> Value {
+    let path = result.path.to_string_lossy();
+    match &result.outcome {
+        Err(reason) => json!({"event": "skipped", "file": path, "reason": reason}),
+        Ok(found) => {
+            let boxes: Vec<Value> = found
+                .detections
+                .iter()
+                .map(|detection| {
+                    let bbox = detection.bbox;
+                    let name = names.get(detection.class);
+                    json!({"class": detection.class, "name": name, "score": detection.score, "box": [bbox.x1, bbox.y1, bbox.x2, bbox.y2]})
+                })
+                .collect();
+            json!({
+                "event": "picture", "file": path, "width": found.size.width, "height": found.size.height,
+                "letterbox_ms": found.letterbox_ms, "network_ms": found.network_ms, "nms_ms": found.nms_ms, "detections": boxes,
+            })
+        }
+    }
+}
+
+fn finished(done: &CommandDone) -> Value {
+    let result = match done {
+        CommandDone::Opened | CommandDone::Browsed { .. } => json!({}),
+        CommandDone::PictureSaved(path) => json!({"path": path}),
+        CommandDone::Checked(report) => {
+            let counts: Map<String, Value> =
+                report.counts().into_iter().map(|(rule, count)| (rule.id().to_owned(), count.into())).collect();
+            json!({
+                "findings": report.findings.len(), "errors": report.n_errors(), "images": report.n_images,
+                "label_files": report.n_label_files, "rows": report.n_rows, "by_rule": counts,
+            })
+        }
+        CommandDone::Fixed { receipt, dry_run } => {
+            let mut value = receipt_json(receipt);
+            value["dry_run"] = (*dry_run).into();
+            value
+        }
+        CommandDone::Undone(receipt) => receipt_json(receipt),
+        CommandDone::Converted(report) => {
+            json!({"data_yaml": report.data_yaml, "images": report.n_images, "boxes": report.n_labels, "losses": report.losses})
+        }
+        CommandDone::SampleWritten { out, n_images } => json!({"out": out, "images": n_images}),
+        CommandDone::Trained(summary) => json!({
+            "run_dir": summary.run_dir, "epochs": summary.epochs_done, "stopped": summary.stopped, "best_epoch": summary.best_epoch,
+            "peak_bytes": summary.peak_bytes, "metrics": metrics(&summary.metrics, &[]),
+        }),
+        CommandDone::Validated { metrics: figures, names, skipped } => json!({"metrics": metrics(figures, names), "skipped": skipped}),
+        CommandDone::Detected { n_pictures, n_detections, n_unreadable, out } => {
+            json!({"pictures": n_pictures, "detections": n_detections, "unreadable": n_unreadable, "out": out})
+        }
+        CommandDone::Exported(report) => json!({"path": report.path, "size_bytes": report.size_bytes, "checks": report.checks}),
+        CommandDone::Benched(figures) => figures.clone(),
+    };
+    json!({"event": "finished", "result": result})
+}
+
+fn receipt_json(receipt: &Receipt) -> Value {
+    let changes: Vec<Value> = receipt
+        .changes
+        .iter()
+        .map(|change| json!({"file": change.file, "line": change.line, "rule": change.rule.id(), "before": change.before, "after": change.after}))
+        .collect();
+    let refused: Vec<Value> = receipt.refused.iter().map(|(file, reason)| json!({"file": file, "reason": reason})).collect();
+    json!({"changes": changes, "files": receipt.files.len(), "refused": refused, "receipt": receipt.path})
+}
+
+fn metrics(figures: &Metrics, names: &[String]) -> Value {
+    let classes: Vec<Value> = figures
+        .classes
+        .iter()
+        .map(|class| {
+            json!({
+                "class": class.class, "name": names.get(class.class), "labels": class.n_labels, "precision": class.precision,
+                "recall": class.recall, "ap50": class.ap50, "ap50_95": class.ap50_95,
+            })
+        })
+        .collect();
+    json!({
+        "images": figures.n_images, "labels": figures.n_labels, "precision": figures.precision, "recall": figures.recall,
+        "map50": figures.map50, "map50_95": figures.map50_95, "best_conf": figures.best_conf, "classes": classes,
+    })
+}

@@ -1,0 +1,249 @@
+//! What a person at a terminal reads: results on stdout, progress on stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::json;
+use crate::dataset::check::{CheckReport, Finding};
+use crate::dataset::fix::Receipt;
+use crate::eval::Metrics;
+use crate::session::{CommandDone, Event, Failure, PictureResult};
+use crate::train::TrainEvent;
+
+/// Writes an error the way every command does.
+pub(super) fn failure(failure: &Failure) {
+    let mut err = io::stderr().lock();
+    // Nobody is left to tell when stderr is closed.
+    writeln!(err, "error: {}", failure.message.replace('\n', "\n       ")).ok();
+    if let Some(hint) = &failure.hint {
+        writeln!(err, "hint: {hint}").ok();
+    }
+}
+
+/// Prints events as they come.
+pub(super) struct Printer {
+    json: bool,
+    /// Whether stderr shows a progress line that is overwritten in place.
+    live: bool,
+    progress_shown: bool,
+    epoch_table_begun: bool,
+    total_steps: Option<(usize, usize)>,
+}
+
+impl Printer {
+    pub(super) fn new(json: bool) -> Self {
+        let live = !json && io::stderr().is_terminal();
+        Self { json, live, progress_shown: false, epoch_table_begun: false, total_steps: None }
+    }
+
+    /// Prints one event.
+    ///
+    /// # Errors
+    /// Stdout cannot be written.
+    pub(super) fn event(&mut self, event: &Event) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            if let Some(line) = json::line(event) {
+                writeln!(out, "{line}")?;
+                out.flush()?;
+            }
+            return Ok(());
+        }
+        match event {
+            Event::Progress { done, total, .. } => self.progress(&format!("{done} / {total}")),
+            Event::Finding(finding) => {
+                self.clear_progress();
+                writeln!(out, "{}", finding_line(finding))?;
+            }
+            Event::Train(event) => self.train(event, &mut out)?,
+            Event::Detection { names, result } => {
+                self.clear_progress();
+                writeln!(out, "{}", detection_line(names, result))?;
+            }
+            Event::Note(text) => {
+                self.clear_progress();
+                writeln!(out, "note: {text}")?;
+            }
+            Event::Finished { done, .. } => {
+                self.clear_progress();
+                finished(done, &mut out)?;
+            }
+            Event::Failed { .. } => self.clear_progress(),
+            Event::Opened(_) | Event::Labels(_) => {}
+        }
+        out.flush()
+    }
+
+    fn train(&mut self, event: &TrainEvent, out: &mut impl Write) -> io::Result<()> {
+        match event {
+            TrainEvent::Plan(plan) => {
+                self.clear_progress();
+                self.total_steps = Some((plan.steps_per_epoch, plan.n_train_images));
+                writeln!(out, "run folder   {}", plan.run_dir.display())?;
+                writeln!(out, "pictures     {} train, {} val, {} boxes", plan.n_train_images, plan.n_val_images, plan.n_labels)?;
+                writeln!(out, "network      {} parameters, {} steps an epoch", plan.n_parameters, plan.steps_per_epoch)?;
+                writeln!(out, "memory       {:.0} MiB planned", plan.planned_bytes as f64 / f64::from(1 << 20))?;
+                for line in &plan.dropped {
+                    writeln!(out, "left out     {line}")?;
+                }
+            }
+            TrainEvent::Step(step) => {
+                let of = self.total_steps.map_or(0, |(steps, _)| steps);
+                self.progress(&format!(
+                    "epoch {} step {}/{of}  box {:.3}  cls {:.3}  dfl {:.3}  {:.1} img/s",
+                    step.epoch,
+                    if of == 0 { step.step } else { step.step % of + 1 },
+                    step.box_loss,
+                    step.cls_loss,
+                    step.dfl_loss,
+                    step.images_per_sec
+                ));
+            }
+            TrainEvent::Epoch(epoch) => {
+                self.clear_progress();
+                if !self.epoch_table_begun {
+                    self.epoch_table_begun = true;
+                    writeln!(out, "epoch      box      cls      dfl        P        R    mAP50  mAP50-95    lr      s")?;
+                }
+                let Metrics { precision, recall, map50, map50_95, .. } = epoch.metrics;
+                writeln!(
+                    out,
+                    "{:5} {:8.4} {:8.4} {:8.4} {precision:8.4} {recall:8.4} {map50:8.4} {map50_95:9.4} {:7.5} {:6.1}",
+                    epoch.epoch, epoch.box_loss, epoch.cls_loss, epoch.dfl_loss, epoch.lr[1], epoch.secs
+                )?;
+            }
+            TrainEvent::Progress { stage, done, total } => self.progress(&format!("{stage:?} {done} / {total}").to_lowercase()),
+            TrainEvent::Note(text) => {
+                self.clear_progress();
+                writeln!(out, "note: {text}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, text: &str) {
+        if self.live {
+            // A lost progress line is no loss.
+            write!(io::stderr(), "\r\x1b[K{text}").ok();
+            self.progress_shown = true;
+        }
+    }
+
+    fn clear_progress(&mut self) {
+        if std::mem::take(&mut self.progress_shown) {
+            write!(io::stderr(), "\r\x1b[K").ok();
+        }
+    }
+}
+
+fn finding_line(finding: &Finding) -> String {
+    let place = match finding.line {
+        Some(line) => format!("{}:{line}", finding.file.display()),
+        None => finding.file.display().to_string(),
+    };
+    format!("{:7} {:20} {place}  {}", finding.severity.name(), finding.rule.id(), finding.message)
+}
+
+fn detection_line(names: &[String], result: &PictureResult) -> String {
+    let path = result.path.display();
+    match &result.outcome {
+        Err(reason) => format!("{path}: skipped, {reason}"),
+        Ok(found) => {
+            let mut counts = vec![0_usize; names.len()];
+            for detection in &found.detections {
+                if let Some(count) = counts.get_mut(detection.class) {
+                    *count += 1;
+                }
+            }
+            let parts: Vec<String> =
+                counts.iter().zip(names).filter(|(count, _)| **count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+            let what = if parts.is_empty() { "nothing found".to_owned() } else { parts.join(", ") };
+            format!("{path}: {}x{} {what} ({:.1} ms)", found.size.width, found.size.height, found.network_ms)
+        }
+    }
+}
+
+fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
+    match done {
+        CommandDone::Opened | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => Ok(()),
+        CommandDone::Checked(report) => checked(report, out),
+        CommandDone::Fixed { receipt, dry_run } => fixed(receipt, if *dry_run { "would change" } else { "changed" }, out),
+        CommandDone::Undone(receipt) => fixed(receipt, "restored", out),
+        CommandDone::Converted(report) => {
+            for loss in &report.losses {
+                writeln!(out, "lost: {loss}")?;
+            }
+            writeln!(out, "wrote {} with {} images and {} boxes", report.data_yaml.display(), report.n_images, report.n_labels)
+        }
+        CommandDone::SampleWritten { out: folder, n_images } => writeln!(out, "wrote {n_images} pictures to {}", folder.display()),
+        CommandDone::Trained(summary) => {
+            let state = if summary.stopped { "stopped after" } else { "done:" };
+            let Metrics { precision, recall, map50, map50_95, .. } = summary.metrics;
+            writeln!(out, "{state} {} epochs, best epoch {}", summary.epochs_done, summary.best_epoch)?;
+            writeln!(out, "P {precision:.4}  R {recall:.4}  mAP50 {map50:.4}  mAP50-95 {map50_95:.4}")?;
+            writeln!(out, "peak memory {:.0} MiB", summary.peak_bytes as f64 / f64::from(1 << 20))?;
+            writeln!(out, "weights in {}", summary.run_dir.join("weights").display())
+        }
+        CommandDone::Validated { metrics, names, skipped } => {
+            for line in skipped {
+                writeln!(out, "skipped: {line}")?;
+            }
+            validated(metrics, names, out)
+        }
+        CommandDone::Detected { n_pictures, n_detections, n_unreadable, out: folder } => {
+            writeln!(out, "{n_detections} boxes in {n_pictures} pictures, {n_unreadable} unreadable")?;
+            folder.as_ref().map_or(Ok(()), |folder| writeln!(out, "wrote {}", folder.display()))
+        }
+        CommandDone::Exported(report) => {
+            for line in &report.checks {
+                writeln!(out, "checked: {line}")?;
+            }
+            writeln!(out, "wrote {} ({:.1} MiB)", report.path.display(), report.size_bytes as f64 / f64::from(1 << 20))
+        }
+        CommandDone::Benched(figures) => {
+            let Some(figures) = figures.as_object() else { return writeln!(out, "{figures}") };
+            for (name, value) in figures {
+                match value.as_f64() {
+                    Some(number) if !value.is_u64() => writeln!(out, "{name:24} {number:.3}")?,
+                    _ => writeln!(out, "{name:24} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))?,
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn checked(report: &CheckReport, out: &mut impl Write) -> io::Result<()> {
+    for (rule, count) in report.counts() {
+        writeln!(out, "{count:6}  {}", rule.id())?;
+    }
+    let CheckReport { findings, n_images, n_label_files, n_rows, .. } = report;
+    writeln!(out, "{} findings in {n_images} images, {n_label_files} label files, {n_rows} rows", findings.len())
+}
+
+fn fixed(receipt: &Receipt, verb: &str, out: &mut impl Write) -> io::Result<()> {
+    for change in &receipt.changes {
+        let after = change.after.as_deref().unwrap_or("(removed)");
+        writeln!(out, "{}:{} {}  {} -> {after}", change.file.display(), change.line, change.rule.id(), change.before)?;
+    }
+    for (file, reason) in &receipt.refused {
+        writeln!(out, "left alone: {}: {reason}", file.display())?;
+    }
+    writeln!(out, "{verb} {} rows in {} files", receipt.changes.len(), receipt.files.len())?;
+    receipt.path.as_ref().map_or(Ok(()), |path| writeln!(out, "receipt: {}", path.display()))
+}
+
+fn validated(metrics: &Metrics, names: &[String], out: &mut impl Write) -> io::Result<()> {
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
+    writeln!(out, "{:width$} {:>7} {:>8} {:>8} {:>8} {:>8} {:>9}", "class", "images", "labels", "P", "R", "mAP50", "mAP50-95")?;
+    let Metrics { n_images, n_labels, precision, recall, map50, map50_95, .. } = metrics;
+    writeln!(out, "{:width$} {n_images:7} {n_labels:8} {precision:8.4} {recall:8.4} {map50:8.4} {map50_95:9.4}", "all")?;
+    if metrics.classes.len() > 1 {
+        for class in &metrics.classes {
+            let name = names.get(class.class).map_or("?", String::as_str);
+            let figures = (class.n_labels, class.precision, class.recall, class.ap50, class.ap50_95);
+            let (n_labels, precision, recall, ap50, ap50_95) = figures;
+            writeln!(out, "{name:width$} {:7} {n_labels:8} {precision:8.4} {recall:8.4} {ap50:8.4} {ap50_95:9.4}", "")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The built program on small datasets: printed lines, exit codes, and what is left on disk.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A temporary folder with the program's own files inside, so that tests never meet each other or the user's settings.
+struct Dir {
+    temp: tempfile::TempDir,
+}
+
+impl Dir {
+    fn new() -> Self {
+        Self { temp: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn boxwright(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_boxwright"))
+            .args(args)
+            .current_dir(self.temp.path())
+            .env("BOXWRIGHT_HOME", self.path("home"))
+            .output()
+            .unwrap()
+    }
+
+    /// Runs and asserts that it went well; returns stdout.
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.boxwright(args);
+        assert!(output.status.success(), "boxwright {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs and asserts exit code 1 with one `error:` line and a `hint:`; returns stderr.
+    fn mendable(&self, args: &[&str]) -> String {
+        let output = self.boxwright(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "boxwright {args:?}: {stderr}");
+        assert_eq!(stderr.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{stderr}");
+        assert!(stderr.lines().any(|line| line.starts_with("hint: ")), "{stderr}");
+        stderr
+    }
+
+    /// A sample dataset of few small pictures.
+    fn sample(&self, name: &str, extra: &[&str]) -> PathBuf {
+        let args = [&["sample", name, "--images", "10", "--size", "96", "--seed", "3"], extra].concat();
+        self.ok(&args);
+        self.path(name)
+    }
+}
+
+fn last_json(stdout: &str) -> serde_json::Value {
+    serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
+}
+
+fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = walkdir::WalkDir::new(dir).sort_by_file_name();
+    let files = entries.into_iter().map(|entry| entry.unwrap()).filter(|entry| entry.file_type().is_file());
+    files.map(|entry| (entry.path().to_owned(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+#[test]
+fn a_sound_dataset_has_no_errors() {
+    let dir = Dir::new();
+    dir.sample("parts", &[]);
+    let finished = last_json(&dir.ok(&["check", "parts", "--json"]));
+    assert_eq!(finished["event"], "finished");
+    assert_eq!(finished["result"]["errors"], 0);
+    assert_eq!(finished["result"]["images"], 10);
+}
+
+#[test]
+fn planted_faults_are_found_fixed_and_restored() {
+    let dir = Dir::new();
+    let dataset = dir.sample("parts", &["--broken"]);
+    let before = all_files(&dataset);
+
+    let check = dir.boxwright(&["check", "parts", "--json"]);
+    assert_eq!(check.status.code(), Some(1));
+    let found = last_json(&String::from_utf8(check.stdout).unwrap());
+    let out_of_range = found["result"]["by_rule"]["out-of-range"].as_u64().unwrap();
+    assert!(out_of_range >= 2, "{found}");
+
+    let dry = last_json(&dir.ok(&["fix", "parts", "--dry-run", "--json"]));
+    assert_eq!(all_files(&dataset), before, "a dry run changes nothing");
+    let fixed = last_json(&dir.ok(&["fix", "parts", "--json"]));
+    assert_eq!(fixed["result"]["changes"], dry["result"]["changes"]);
+    assert!(Path::new(fixed["result"]["receipt"].as_str().unwrap()).is_file());
+    assert_ne!(all_files(&dataset), before);
+
+    let again = last_json(&dir.ok(&["fix", "parts", "--json"]));
+    assert_eq!(again["result"]["changes"].as_array().unwrap().len(), 0, "a second fix finds nothing");
+
+    dir.ok(&["undo", "parts"]);
+    assert_eq!(all_files(&dataset), before, "undo brings every byte back");
+}
+
+#[test]
+fn the_loop_trains_measures_detects_and_exports() {
+    let dir = Dir::new();
+    dir.sample("parts", &[]);
+    let train =
+        ["train", "--data", "parts", "--model", "gelan-t", "--imgsz", "64", "--batch", "4", "--epochs", "2", "--name", "short", "--json"];
+    let trained = last_json(&dir.ok(&train));
+    assert_eq!(trained["result"]["epochs"], 2, "{trained}");
+    let run = dir.path("runs/short");
+    for file in ["run.yaml", "results.csv", "events.jsonl", "weights/last.safetensors", "weights/best.safetensors"] {
+        assert!(run.join(file).is_file(), "{file}");
+    }
+    assert_eq!(std::fs::read_to_string(run.join("results.csv")).unwrap().lines().count(), 3);
+
+    let weights = "runs/short/weights/best.safetensors";
+    let val = last_json(&dir.ok(&["val", "--data", "parts", "--weights", weights, "--json"]));
+    assert_eq!(val["result"]["metrics"]["images"], 2);
+    let again = last_json(&dir.ok(&["val", "--data", "parts", "--weights", weights, "--json"]));
+    assert_eq!(val, again, "the same weights give the same figures");
+
+    let detect =
+        ["detect", "--weights", weights, "--source", "parts/images/val", "--conf", "0.001", "--save-img", "--save-txt", "--out", "found"];
+    dir.ok(&detect);
+    assert_eq!(all_files(&dir.path("found")).iter().filter(|(path, _)| path.extension().is_some_and(|ending| ending == "jpg")).count(), 2);
+
+    dir.ok(&["export", "--weights", weights, "--format", "onnx", "--out", "short.onnx"]);
+    dir.ok(&["export", "--weights", weights, "--format", "safetensors", "--out", "short.safetensors"]);
+    assert!(dir.path("short.onnx").metadata().unwrap().len() > 1 << 20);
+}
+
+#[test]
+fn bad_input_is_one_error_line_with_a_hint_and_leaves_nothing_behind() {
+    let dir = Dir::new();
+    dir.sample("parts", &[]);
+    dir.write("tabs/data.yaml", "train: images/train\nval: images/val\nnames:\n\t0: a\n");
+    dir.write("nonames/data.yaml", "train: images/train\nval: images/val\n");
+    dir.write("empty/data.yaml", "train: images/train\nval: images/val\nnames: [a]\n");
+    std::fs::create_dir_all(dir.path("empty/images/train")).unwrap();
+    dir.write("notes.safetensors", "these are no weights");
+
+    for dataset in ["missing", "tabs", "nonames", "empty"] {
+        dir.mendable(&["check", dataset]);
+        dir.mendable(&["train", "--data", dataset, "--epochs", "1"]);
+    }
+    dir.mendable(&["train", "--data", "parts", "--device", "0"]);
+    dir.mendable(&["train", "--data", "parts", "--weights", "notes.safetensors"]);
+    dir.mendable(&["train", "--data", "parts", "--epochs", "0"]);
+    dir.mendable(&["val", "--data", "parts", "--weights", "missing.safetensors"]);
+    dir.mendable(&["detect", "--weights", "notes.safetensors", "--source", "parts/images/val"]);
+    dir.mendable(&["export", "--weights", "notes.safetensors", "--format", "onnx", "--out", "a.onnx"]);
+    assert!(!dir.path("runs").exists() && !dir.path("a.onnx").exists(), "a refused command writes nothing");
+}
+
+#[test]
+fn a_folder_that_is_not_empty_is_never_written_into() {
+    let dir = Dir::new();
+    dir.write("full/letter.txt", "precious");
+    let before = all_files(&dir.path("full"));
+    dir.mendable(&["sample", "full"]);
+    dir.sample("parts", &[]);
+    dir.mendable(&["convert", "parts", "full"]);
+    assert_eq!(all_files(&dir.path("full")), before);
+}

@@ -74,6 +74,8 @@ pub enum DatasetError {
     Label { path: String, reason: String },
     #[error("cannot write {path}")]
     Write { path: String, source: std::io::Error },
+    #[error("cannot draw a sample: {reason}")]
+    Sample { reason: String },
     #[error("output folder {path} is not empty")]
     OutNotEmpty { path: String },
     #[error("the labels of {path} are Pascal VOC, which cannot be fixed in place")]
@@ -118,6 +120,7 @@ impl DatasetError {
                 }
                 _ => return None,
             },
+            Self::Sample { .. } => "160 images of 320 pixels are usual",
             Self::OutNotEmpty { .. } => "choose a new or empty folder",
             Self::CannotFixVoc { .. } => "convert the dataset first: `boxwright convert SRC DST --to yolo`; then fix the copy",
             Self::NothingToUndo { .. } => "only what `fix` changed can be undone, once",

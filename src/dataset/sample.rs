@@ -67,10 +67,10 @@ pub fn write_sample(
     options: &SampleOptions,
     check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Result<(), DatasetError> {
-    let failed = |source: io::Error| DatasetError::Io { path: out.display().to_string(), source };
-    validate(options).map_err(|reason| failed(io::Error::new(io::ErrorKind::InvalidInput, reason)))?;
+    let failed = |source: io::Error| DatasetError::Write { path: out.display().to_string(), source };
+    validate(options).map_err(|reason| DatasetError::Sample { reason })?;
     if out.exists() && fs::read_dir(out).map_err(failed)?.next().is_some() {
-        return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty, name a new one")));
+        return Err(DatasetError::OutNotEmpty { path: out.display().to_string() });
     }
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(failed)?;
@@ -207,6 +207,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::dataset::check::check;
+    use crate::dataset::open::Dataset;
 
     fn go_on(_: u64, _: u64) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -234,6 +236,11 @@ mod tests {
             assert_eq!(fs::read_to_string(folder.join(plan[index].label_path())).unwrap(), labels);
         }
         assert_eq!(files(&folder).len(), 2 * 160 + 1);
+
+        let dataset = Dataset::open(&folder).unwrap();
+        assert_eq!((dataset.split(Split::Train).count(), dataset.split(Split::Val).count()), (128, 32));
+        assert_eq!(dataset.names, ["scratch", "dent", "crack"]);
+        assert_eq!(check(&dataset, &go_on).unwrap().n_errors(), 0);
     }
 
     #[test]
@@ -265,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_planted_fault_is_listed_with_its_file_and_line() {
+    fn every_planted_fault_is_listed_and_found_by_the_check() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("broken");
         write_sample(&out, &small(28, true), &go_on).unwrap();
@@ -273,12 +280,12 @@ mod tests {
         let rows: Vec<Vec<&str>> =
             report.lines().filter(|line| line.starts_with("| ")).skip(2).map(|line| line.split(" | ").collect()).collect();
         assert_eq!(rows.len(), 5 + 10 + 1 + 5, "{report}");
-        for row in &rows {
-            let file = out.join(row[0].trim_start_matches("| "));
-            let bytes = fs::read(&file).unwrap();
-            if let Ok(line) = row[1].parse::<usize>() {
-                assert!(String::from_utf8(bytes).unwrap().lines().nth(line - 1).is_some(), "{row:?}");
-            }
+        let dataset = Dataset::open(&out).unwrap();
+        let found = check(&dataset, &go_on).unwrap();
+        for row in rows.iter().filter(|row| !row[2].contains("harmless")) {
+            let (file, line) = (Path::new(row[0].trim_start_matches("| ")), row[1].parse::<usize>().ok());
+            let is_told = found.findings.iter().any(|finding| finding.file == file && (line.is_none() || finding.line == line));
+            assert!(is_told, "{row:?}");
         }
         let stretched = rows.iter().filter(|row| row[2].contains("reaches past the edge"));
         for row in stretched {
@@ -294,10 +301,10 @@ mod tests {
     fn a_folder_in_use_bad_options_and_a_cancel_leave_everything_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("mine.txt"), "mine").unwrap();
-        assert!(matches!(write_sample(folder.path(), &small(6, false), &go_on), Err(DatasetError::Io { .. })));
+        assert!(matches!(write_sample(folder.path(), &small(6, false), &go_on), Err(DatasetError::OutNotEmpty { .. })));
         let out = folder.path().join("new");
-        assert!(matches!(write_sample(&out, &small(6, true), &go_on), Err(DatasetError::Io { .. })));
-        assert!(matches!(write_sample(&out, &SampleOptions { size: 5, ..small(6, false) }, &go_on), Err(DatasetError::Io { .. })));
+        assert!(matches!(write_sample(&out, &small(6, true), &go_on), Err(DatasetError::Sample { .. })));
+        assert!(matches!(write_sample(&out, &SampleOptions { size: 5, ..small(6, false) }, &go_on), Err(DatasetError::Sample { .. })));
         let cancelled = write_sample(&out, &small(6, false), &|done, _| if done >= 2 { ControlFlow::Break(()) } else { go_on(0, 0) });
         assert!(matches!(cancelled, Err(DatasetError::Cancelled)));
         assert_eq!(files(folder.path()).len(), 1);

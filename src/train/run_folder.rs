@@ -237,9 +237,8 @@ fn five_digits(value: f64) -> String {
     let scientific = format!("{value:.*e}", DIGITS as usize - 1);
     let (mantissa, exponent) = scientific.split_once('e').expect("`{:e}` writes an exponent");
     let exponent: i32 = exponent.parse().expect("`{:e}` writes a whole exponent");
-    let trimmed = |digits: &str| match digits.contains('.') {
-        true => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => digits.to_owned(),
+    let trimmed = |digits: &str| {
+        if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.').to_owned() } else { digits.to_owned() }
     };
     if (-4..DIGITS).contains(&exponent) {
         trimmed(&format!("{value:.*}", (DIGITS - 1 - exponent) as usize))

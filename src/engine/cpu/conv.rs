@@ -13,7 +13,7 @@ mod weight_gradient;
 mod window;
 
 use self::correlate::{Correlation, Job, correlate};
-use self::panels::Panels;
+use self::panels::{LANES, Panels};
 use self::weight_gradient::{bias_gradient, weight_gradient};
 use self::window::Geometry;
 use super::view::{View, ViewMut};
@@ -32,7 +32,14 @@ impl PackedWeights {
     pub fn pack(spec: ConvSpec, weight: &[f32]) -> Self {
         assert_eq!(weight.len(), spec.macs_per_pixel(), "weights of {spec:?}");
         let (group_out, depth) = (spec.out_channels / spec.groups, weight.len() / spec.out_channels);
-        let panels = Panels::new(spec.groups, group_out, depth, |group, out, d| weight[(group * group_out + out) * depth + d]);
+        let panels = Panels::new(spec.groups, group_out, depth, |group, first, panel| {
+            let filters = weight[group * group_out * depth..].chunks_exact(depth).take(group_out).skip(first);
+            for (lane, filter) in filters.take(LANES).enumerate() {
+                for (row, &weight) in panel.iter_mut().zip(filter) {
+                    row[lane] = weight;
+                }
+            }
+        });
         Self { spec, panels }
     }
 }
@@ -68,16 +75,22 @@ pub fn conv_backward_input(spec: ConvSpec, dy: View, weight: &[f32], dx: ViewMut
     assert_eq!(out_shape(spec, dx.shape), dy.shape, "output of {spec:?} from {:?}", dx.shape);
     let ConvSpec { kernel, stride, groups, .. } = spec;
     let (group_in, group_out) = (spec.in_channels / groups, spec.out_channels / groups);
+    let depth_of_filter = kernel * kernel * group_in;
     let phases: Vec<Phase> = (0..stride).map(|offset| Phase::new(spec, offset)).collect();
     let pairs = || phases.iter().flat_map(|y| phases.iter().map(move |x| (y, x)));
     let panels: Vec<Panels> = pairs()
         .map(|(y, x)| {
             // Sums over the kernel's rows and columns that reach this phase and the output channels of the group.
             let depth = y.n_taps * x.n_taps * group_out;
-            Panels::new(groups, group_in, depth, |group, input, d| {
-                let (tap, out) = (d / group_out, group * group_out + d % group_out);
-                let (ky, kx) = (y.tap(tap / x.n_taps), x.tap(tap % x.n_taps));
-                weight[((out * kernel + ky) * kernel + kx) * group_in + input]
+            Panels::new(groups, group_in, depth, |group, first, panel| {
+                let n_lanes = LANES.min(group_in - first);
+                for (tap, rows) in panel.chunks_exact_mut(group_out).enumerate() {
+                    let at = (y.tap(tap / x.n_taps) * kernel + x.tap(tap % x.n_taps)) * group_in + first;
+                    let filters = weight[group * group_out * depth_of_filter..].chunks_exact(depth_of_filter);
+                    for (row, filter) in rows.iter_mut().zip(filters) {
+                        row[..n_lanes].copy_from_slice(&filter[at..][..n_lanes]);
+                    }
+                }
             })
         })
         .collect();

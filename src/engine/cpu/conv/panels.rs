@@ -18,15 +18,15 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// `weight(group, out, depth)` is the weight of output channel `out` of the group.
-    pub(super) fn new(groups: usize, group_out: usize, depth: usize, weight: impl Fn(usize, usize, usize) -> f32) -> Self {
+    /// `fill(group, first, panel)` fills the panel of a group's channels `first..first + 16`; it holds zeros before, which must
+    /// stay where the group has no such channel.
+    pub(super) fn new(groups: usize, group_out: usize, depth: usize, fill: impl Fn(usize, usize, &mut [[f32; LANES]])) -> Self {
         let panels_per_group = group_out.div_ceil(LANES);
         let mut data = vec![0.0; groups * panels_per_group * depth * LANES];
-        for (row, lanes) in data.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-            let (panel, d) = (row / depth, row % depth);
-            let (group, first) = (panel / panels_per_group, panel % panels_per_group * LANES);
-            for (lane, out) in lanes.iter_mut().zip(first..group_out) {
-                *lane = weight(group, out, d);
+        if depth > 0 {
+            for (index, panel) in data.chunks_exact_mut(depth * LANES).enumerate() {
+                let (group, first) = (index / panels_per_group, index % panels_per_group * LANES);
+                fill(group, first, panel.as_chunks_mut().0);
             }
         }
         Self { data, depth, group_out }
@@ -55,10 +55,17 @@ mod tests {
 
     #[test]
     fn a_panel_holds_sixteen_channels_a_row_and_ends_in_zeros() {
-        let panels = Panels::new(2, 18, 3, |group, out, depth| (group * 1000 + out * 10 + depth) as f32);
+        let panels = Panels::new(2, 18, 3, |group, first, panel| {
+            for (depth, row) in panel.iter_mut().enumerate() {
+                for (lane, out) in row.iter_mut().zip(first..18) {
+                    *lane = (group * 1000 + out * 10 + depth) as f32;
+                }
+            }
+        });
         assert_eq!(panels.panel(0, 0)[..2], [0.0, 10.0]);
         assert_eq!(panels.panel(1, 0)[16..18], [1001.0, 1011.0]);
         assert_eq!(panels.panel(1, 1)[32..36], [1162.0, 1172.0, 0.0, 0.0]);
         assert_eq!(panels.panel(1, 1).len(), 48);
+        assert!(Panels::new(1, 16, 0, |_, _, _| unreachable!()).panel(0, 0).is_empty());
     }
 }

@@ -43,7 +43,7 @@ impl Network {
         }
     }
 
-    /// RepNCSPELAN4 with three repetitions.
+    /// `RepNCSPELAN4` with three repetitions.
     fn rep_ncsp_elan(&mut self, c1: usize, c2: usize, c3: usize, c4: usize, level: usize) {
         self.conv(1, 1, 1, [c1, c3], level, 1);
         for c in [c3 / 2, c4] {
@@ -90,7 +90,7 @@ impl Network {
         net.rep_ncsp_elan(96, 96, 96, 48, 16);
         net.conv(3, 2, 1, [96, 128], 16, 1);
         net.rep_ncsp_elan(128, 128, 128, 64, 32);
-        for _ in 0..1 + usize::from(dual) {
+        for _ in 0..=usize::from(dual) {
             net.sppelan();
             net.rep_ncsp_elan(224, 96, 96, 48, 16);
             net.rep_ncsp_elan(160, 64, 64, 32, 8);

@@ -321,3 +321,97 @@ impl Walk<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::op::{BnParams, ConvSpec};
+    use crate::engine::params::ParamId;
+
+    const SHAPE: Shape = Shape { n: 1, h: 4, w: 4, c: 8 };
+
+    fn conv(graph: &mut Graph, x: TensorId, out: usize, act: Act) -> TensorId {
+        let spec = ConvSpec { kernel: 1, stride: 1, pad: 0, groups: 1, in_channels: graph.shape(x).c, out_channels: out };
+        graph.conv("conv", x, spec, ParamId(0), None, act, None)
+    }
+
+    /// Appends the gradients of `y`, seeded by an input tensor.
+    fn differentiate(graph: &mut Graph, y: TensorId) -> TensorId {
+        let seed = graph.input("seed", graph.shape(y), DType::Compute);
+        append_gradients_from(graph, &[(y, seed)], &[]);
+        seed
+    }
+
+    fn backward_names(graph: &Graph) -> Vec<&'static str> {
+        graph.nodes.iter().map(|node| node.op.name()).skip_while(|name| !name.contains("backward") && *name != "zero").collect()
+    }
+
+    #[test]
+    fn the_image_gets_no_gradient_and_the_seed_is_used_in_place() {
+        let mut graph = Graph::default();
+        let x = graph.input("image", SHAPE, DType::Compute);
+        let y = conv(&mut graph, x, 8, Act::None);
+        let z = conv(&mut graph, y, 8, Act::None);
+        let seed = differentiate(&mut graph, z);
+        assert_eq!(backward_names(&graph), ["conv_backward_weight", "conv_backward_input", "conv_backward_weight"]);
+        assert!(graph.nodes.iter().any(|node| matches!(node.op, Op::ConvBackwardInput { .. }) && node.inputs == [seed]));
+    }
+
+    #[test]
+    fn the_first_reader_met_overwrites_and_the_next_adds() {
+        let mut graph = Graph::default();
+        let x = graph.input("image", SHAPE, DType::Compute);
+        let y = conv(&mut graph, x, 8, Act::None);
+        let a = conv(&mut graph, y, 4, Act::None);
+        let b = conv(&mut graph, y, 4, Act::None);
+        let joined = graph.concat("joined", &[a, b]);
+        differentiate(&mut graph, joined);
+        let flags: Vec<bool> = graph
+            .nodes
+            .iter()
+            .filter_map(|node| if let Op::ConvBackwardInput { accumulate, .. } = node.op { Some(accumulate) } else { None })
+            .collect();
+        assert_eq!(flags, [false, true]);
+    }
+
+    #[test]
+    fn channels_that_nobody_has_written_are_zeroed_before_others_are_added_to() {
+        let mut graph = Graph::default();
+        let x = graph.input("image", SHAPE, DType::Compute);
+        let y = conv(&mut graph, x, 8, Act::None);
+        let a = conv(&mut graph, y, 4, Act::None);
+        let half = graph.channels(y, 4, 4);
+        let b = conv(&mut graph, half, 4, Act::None);
+        let joined = graph.concat("joined", &[a, b]);
+        differentiate(&mut graph, joined);
+        let zeros: Vec<usize> = graph
+            .nodes
+            .iter()
+            .filter(|node| node.op == Op::Zero)
+            .map(|node| graph.root(node.outputs[0]).1 * 100 + graph.shape(node.outputs[0]).c)
+            .collect();
+        assert_eq!(zeros, [4], "channels 0..4");
+    }
+
+    #[test]
+    fn what_no_loss_depends_on_gets_no_backward() {
+        let mut graph = Graph::default();
+        let x = graph.input("image", SHAPE, DType::Compute);
+        let y = conv(&mut graph, x, 8, Act::None);
+        conv(&mut graph, y, 8, Act::Silu);
+        differentiate(&mut graph, y);
+        assert_eq!(backward_names(&graph), ["conv_backward_weight"]);
+    }
+
+    #[test]
+    fn running_statistics_are_refused_with_a_reason() {
+        let mut graph = Graph::default();
+        let x = graph.input("image", SHAPE, DType::Compute);
+        let y = conv(&mut graph, x, 8, Act::None);
+        let bn = BnParams { gamma: ParamId(0), beta: ParamId(0), running_mean: ParamId(0), running_var: ParamId(0) };
+        let z = graph.bn_act("layer", &[(y, bn)], BnMode::Running, Act::Silu, None);
+        let panic = std::panic::catch_unwind(move || differentiate(&mut graph, z)).expect_err("refused");
+        let message = panic.downcast_ref::<String>().expect("a text");
+        assert!(message.contains("layer.stats takes running statistics"), "{message}");
+    }
+}

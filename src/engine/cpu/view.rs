@@ -73,14 +73,35 @@ impl<'a> ViewMut<'a> {
             self.data[..len].copy_from_slice(&x.data[..len]);
             return;
         }
-        for index in 0..self.shape.n_pixels() {
-            self.pixel(index).copy_from_slice(x.pixel(index));
-        }
+        copy_pixels(x.data, x.pixel_stride, self.data, self.pixel_stride, [self.shape.n_pixels(), self.shape.c]);
     }
 
     pub fn fill(&mut self, value: f32) {
         for index in 0..self.shape.n_pixels() {
             self.pixel(index).fill(value);
         }
+    }
+}
+
+/// Copies `n` pixels of `c` channels between buffers with different pixel strides.
+///
+/// A call of `memcpy` costs more than a narrow pixel itself, so usual widths are copied by code of that width.
+#[inline(always)]
+pub fn copy_pixels(from: &[f32], from_stride: usize, to: &mut [f32], to_stride: usize, [n, c]: [usize; 2]) {
+    let pixels = from.chunks(from_stride).zip(to.chunks_mut(to_stride)).take(n);
+    match c {
+        16 => pixels.for_each(|(from, to)| copy::<16>(from, to)),
+        24 => pixels.for_each(|(from, to)| copy::<24>(from, to)),
+        32 => pixels.for_each(|(from, to)| copy::<32>(from, to)),
+        48 => pixels.for_each(|(from, to)| copy::<48>(from, to)),
+        64 => pixels.for_each(|(from, to)| copy::<64>(from, to)),
+        _ => pixels.for_each(|(from, to)| to[..c].copy_from_slice(&from[..c])),
+    }
+}
+
+#[inline(always)]
+fn copy<const C: usize>(from: &[f32], to: &mut [f32]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<C>(), to.first_chunk_mut::<C>()) {
+        *to = *from;
     }
 }

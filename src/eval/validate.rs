@@ -135,6 +135,10 @@ impl Validator {
         self.set.images.len()
     }
 
+    pub fn n_labels(&self) -> usize {
+        self.set.images.iter().map(|image| image.labels.len()).sum()
+    }
+
     /// Images that will be left out, as far as their headers tell.
     pub fn dropped(&self) -> &[String] {
         &self.set.dropped

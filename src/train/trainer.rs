@@ -146,6 +146,9 @@ fn picture_notes(set: &TrainSet, validator: &Validator) -> Vec<String> {
         ));
     }
     notes.extend(set.dropped.iter().chain(validator.dropped()).map(|reason| format!("left out: {reason}")));
+    if validator.n_labels() == 0 {
+        notes.push("WARNING: the val split has no labels, so every figure of the validation will be 0".to_owned());
+    }
     if let Some(first) = set.dropped_rows.first() {
         notes.push(format!("{} label rows are left out, the first is {first}; `boxwright check` lists them", set.dropped_rows.len()));
     }

@@ -114,6 +114,7 @@ impl Window {
         match event {
             Event::Opened(dataset) => {
                 self.textures.clear();
+                self.check.on_opened();
                 self.train.on_opened(dataset, &session.settings);
                 if self.workspace == Workspace::Data || self.workspace == Workspace::Check {
                     return Vec::new();
@@ -259,7 +260,7 @@ impl Window {
         let style = if is_shown { theme::strong() } else { egui::TextStyle::Body };
         ui.painter().text(rect.center(), egui::Align2::CENTER_CENTER, workspace.title(), style.resolve(ui.style()), ink);
         if is_shown {
-            let line = egui::Rect::from_min_max(rect.left_bottom() + egui::vec2(8.0, -2.0), rect.right_bottom() - egui::vec2(8.0, 0.0));
+            let line = egui::Rect::from_min_max(rect.left_bottom() + egui::vec2(12.0, -4.0), rect.right_bottom() - egui::vec2(12.0, 2.0));
             ui.painter().rect_filled(line, 1.0, palette.accent);
         }
         let badge = match workspace {

@@ -103,9 +103,13 @@ impl CheckPanel {
             CommandDone::Fixed { dry_run: true, .. } => ReceiptOf::Preview,
             CommandDone::Fixed { dry_run: false, .. } => ReceiptOf::Fix,
             CommandDone::Undone(_) => ReceiptOf::Undo,
-            CommandDone::Opened => ReceiptOf::Nothing,
             _ => return,
         };
+    }
+
+    /// Another dataset was opened.
+    pub fn on_opened(&mut self) {
+        *self = Self::default();
     }
 
     /// Goes to another finding.

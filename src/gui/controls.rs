@@ -70,9 +70,13 @@ pub fn section(ui: &mut Ui, text: &str) {
 
 /// A heading with something at the right end of its line.
 pub fn section_with<R>(ui: &mut Ui, text: &str, right: impl FnOnce(&mut Ui) -> R) -> R {
-    ui.horizontal(|ui| {
-        ui.label(RichText::new(text).text_style(theme::strong()).color(palette(ui).strong));
-        ui.with_layout(Layout::right_to_left(Align::Center), right).inner
+    let size = vec2(ui.available_width(), 32.0);
+    ui.allocate_ui_with_layout(size, Layout::right_to_left(Align::Center), |ui| {
+        let done = right(ui);
+        ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+            ui.label(RichText::new(text).text_style(theme::strong()).color(palette(ui).strong));
+        });
+        done
     })
     .inner
 }

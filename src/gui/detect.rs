@@ -224,9 +224,10 @@ impl DetectPanel {
         Panel::top("detect bar").frame(frame).exact_size(45.0).show(ui, |ui| {
             ui.horizontal_centered(|ui| {
                 controls::weak(ui, "Score at least");
-                let slider = Slider::new(&mut self.conf, RUN_CONF..=0.95).step_by(0.01).fixed_decimals(2);
+                let slider = Slider::new(&mut self.conf, RUN_CONF..=0.95).step_by(0.01).show_value(false);
                 let tooltip = "Hides detections below this score; nothing is computed again";
                 controls::slider(ui, slider, "Score threshold", tooltip, 150.0);
+                ui.label(RichText::new(format!("{:.2}", self.conf)).color(palette.strong));
                 ui.add_space(6.0);
                 let reason = if image.is_none() {
                     Some("This picture is not in the open dataset")

@@ -33,16 +33,16 @@ const DO: [Action; 7] =
 pub fn ui(ui: &Ui) -> bool {
     let frame = Frame::window(ui.style()).inner_margin(24);
     let modal = Modal::new(Id::unique("keyboard shortcuts")).frame(frame).show(ui.ctx(), |ui| {
-        ui.set_width(780.0);
+        ui.set_width(820.0);
         let closed = controls::section_with(ui, "Keyboard shortcuts", |ui| ui.button("Close").clicked());
         controls::note(ui, "On pictures: the wheel zooms at the pointer, dragging pans, a double click fits the picture into view");
         ui.add_space(12.0);
         ui.columns(2, |columns| {
             let [left, right] = columns else { return };
             group_ui(left, "Look at pictures", &LOOK);
-            left.add_space(12.0);
-            group_ui(left, "Do", &DO);
-            group_ui(right, "Go", &GO);
+            left.add_space(14.0);
+            group_ui(left, "Go", &GO);
+            group_ui(right, "Do", &DO);
         });
         closed
     });
@@ -51,7 +51,7 @@ pub fn ui(ui: &Ui) -> bool {
 
 fn group_ui(ui: &mut Ui, title: &str, actions: &[Action]) {
     controls::section(ui, title);
-    Grid::new(title).num_columns(2).min_col_width(86.0).spacing([12.0, 5.0]).show(ui, |ui| {
+    Grid::new(title).num_columns(2).min_col_width(96.0).min_row_height(20.0).spacing([12.0, 4.0]).show(ui, |ui| {
         ui.spacing_mut().interact_size.y = 18.0;
         for action in actions {
             let keys: Vec<String> = action.info().shortcuts.iter().map(|shortcut| keys_text(ui.ctx(), shortcut)).collect();

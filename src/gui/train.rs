@@ -72,10 +72,10 @@ impl TrainPanel {
                 let width = ui.available_width();
                 if is_running {
                     let is_stopping = view.session.jobs.iter().any(|job| job.kind == JobKind::Train && job.stopping);
-                    let button =
-                        egui::Button::new(if is_stopping { "Stopping after this step" } else { "Stop" }).min_size(egui::vec2(width, 34.0));
+                    let button = egui::Button::new(if is_stopping { "Stopping after this step" } else { "Stop" });
                     let tooltip = Action::StopTraining.tooltip(ui.ctx());
-                    if ui.add_enabled(!is_stopping, button).on_hover_text(tooltip).clicked() {
+                    let response = ui.add_enabled_ui(!is_stopping, |ui| ui.add_sized([width, 32.0], button)).inner;
+                    if response.on_hover_text(tooltip).clicked() {
                         view.act(Action::StopTraining);
                     }
                 } else {
@@ -134,14 +134,16 @@ impl TrainPanel {
         // The plots share the height that is left, so that a run fits without scrolling where the window allows it.
         let plot_height = ((height - if run.summary.is_some() { 400.0 } else { 340.0 }) / 2.0).clamp(120.0, 420.0);
         controls::card(ui).show(ui, |ui| {
-            controls::section_with(ui, "Loss by step", |ui| {
-                let scales = [(false, "Linear", "Linear scale"), (true, "Log", "Logarithmic scale")];
-                controls::segmented(ui, &mut self.style.is_log, &scales);
-                ui.checkbox(&mut self.style.is_smooth, "Smooth").on_hover_text("Running mean over about 20 steps, before the single steps");
-                ui.add_space(12.0);
-                ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-                    ui.add_space(16.0);
-                    curves::loss_key_ui(ui, &self.smoothed);
+            let size = egui::vec2(ui.available_width(), 32.0);
+            ui.allocate_ui_with_layout(size, Layout::left_to_right(Align::Center), |ui| {
+                plot_title_ui(ui, "Loss by step");
+                curves::loss_key_ui(ui, &self.smoothed);
+                ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+                    let scales = [(false, "Linear", "Linear scale"), (true, "Log", "Logarithmic scale")];
+                    controls::segmented(ui, &mut self.style.is_log, &scales);
+                    ui.spacing_mut().item_spacing.x = 12.0;
+                    let text = "Running mean over about 20 steps, before the single steps";
+                    ui.checkbox(&mut self.style.is_smooth, "Smooth").on_hover_text(text);
                 });
             });
             curves::losses_ui(ui, run, &self.smoothed, self.style, plot_height);
@@ -150,15 +152,14 @@ impl TrainPanel {
             let [scores, rate] = columns else { return };
             controls::card(scores).show(scores, |ui| {
                 ui.horizontal(|ui| {
-                    ui.label(RichText::new("Average precision by epoch").text_style(theme::strong()).color(palette(ui).strong));
-                    ui.add_space(8.0);
+                    plot_title_ui(ui, "Average precision by epoch");
                     curves::score_key_ui(ui, &run.epochs);
                 });
                 curves::scores_ui(ui, &run.epochs, run.epochs_wanted, plot_height);
             });
             controls::card(rate).show(rate, |ui| {
                 ui.horizontal(|ui| {
-                    ui.label(RichText::new("Learning rate by step").text_style(theme::strong()).color(palette(ui).strong));
+                    plot_title_ui(ui, "Learning rate by step");
                 });
                 curves::rate_ui(ui, &run.steps, plot_height);
             });
@@ -177,6 +178,11 @@ impl TrainPanel {
         }
         ui.add_space(6.0);
     }
+}
+
+fn plot_title_ui(ui: &mut Ui, title: &str) {
+    ui.label(RichText::new(title).text_style(theme::strong()).color(palette(ui).strong));
+    ui.add_space(8.0);
 }
 
 /// Where the run is now.

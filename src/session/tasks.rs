@@ -66,7 +66,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             Ok(CommandDone::SampleWritten { out, n_images: options.n_images })
         }
         Command::OpenSample => {
-            let options = SampleOptions { n_images: 240, size: 160, seed: 0, broken: true };
+            let options = SampleOptions { broken: true, ..SampleOptions::default() };
             sample::write_sample(&inputs.sample_dir, &options, &check_in)?;
             Ok(CommandDone::SampleWritten { out: inputs.sample_dir.clone(), n_images: options.n_images })
         }

@@ -8,3 +8,4 @@
 mod commands;
 mod fixture;
 mod pictures;
+mod script;

@@ -1,0 +1,56 @@
+//! The window over a dataset on disk, with commands carried out: open, check, fix, undo.
+
+use boxwright::gui::action::Workspace;
+use egui_kittest::kittest::Queryable;
+
+use crate::fixture::{self, Driver};
+
+/// Draws frames until the window shows a text that begins like this.
+#[track_caller]
+fn wait_for(harness: &mut Driver, text: &str) {
+    for _ in 0..500 {
+        harness.run_steps(1);
+        if harness.query_by_label_contains(text).is_some() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("{text:?} did not appear; notices: {:?}", harness.state_mut().app().session.notices);
+}
+
+fn click(harness: &mut Driver, label: &str) {
+    harness.get_by_label(label).click();
+    harness.run_steps(2);
+}
+
+#[test]
+fn a_dataset_is_opened_checked_fixed_and_restored_through_the_window() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("parts");
+    fixture::write_dataset(&root);
+    let repeated = root.join("labels/train/part3.txt");
+    let original = std::fs::read_to_string(&repeated).unwrap();
+    let mut harness = fixture::harness(fixture::session(dir.path()), [1280.0, 800.0], true);
+
+    harness.get_by_label("Dataset path").focus();
+    harness.run_steps(1);
+    harness.get_by_label("Dataset path").type_text(&root.display().to_string());
+    harness.run_steps(1);
+    click(&mut harness, "Open");
+    wait_for(&mut harness, "image part0.png");
+
+    harness.state_mut().app().window.workspace = Workspace::Check;
+    harness.run_steps(2);
+    harness.get_all_by_label("Check labels").next().unwrap().click();
+    wait_for(&mut harness, "Findings by rule");
+    click(&mut harness, "Preview fixes…");
+    wait_for(&mut harness, "What the safe fixes would change");
+    assert_eq!(std::fs::read_to_string(&repeated).unwrap(), original, "a preview writes nothing");
+    click(&mut harness, "Apply fixes");
+    wait_for(&mut harness, "Fixed ");
+    assert_eq!(std::fs::read_to_string(&repeated).unwrap(), "1 0.5 0.5 0.2 0.2\n");
+
+    click(&mut harness, "Undo");
+    wait_for(&mut harness, "Restored ");
+    assert_eq!(std::fs::read_to_string(&repeated).unwrap(), original);
+}

@@ -4,7 +4,7 @@
 //! Out: which box is under the pointer, and which was clicked.
 //!
 //! The wheel zooms at the pointer, every drag pans, a double click fits the picture into view. Pixels stay crisp when
-//! zoomed in. Never changes a label.
+//! zoomed in far. Never changes a label.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ use crate::geom::Xywhn;
 
 /// Screen points an image pixel may cover.
 const MAX_SCALE: f32 = 64.0;
+/// From here on pixels are crisp instead of smoothed.
+const CRISP_SCALE: f32 = 4.0;
 /// More boxes than this show their names only under the pointer.
 const MAX_TAGS: usize = 150;
 /// Space around a fitted picture.
@@ -100,11 +102,13 @@ impl Canvas {
         let pixels_per_point = ui.ctx().pixels_per_point();
         // Before the size is known, a level that fills the canvas is asked for.
         let fitting = rect.width().max(rect.height());
-        let side = match (self.view, textures.thumbnail(path)) {
-            (Some(view), Look::Shown(shown)) => view.scale * shown.full_size.width.max(shown.full_size.height) as f32,
+        let scale = self.view.map_or(1.0, |view| view.scale);
+        let side = match textures.thumbnail(path) {
+            Look::Shown(shown) if self.view.is_some() => scale * shown.full_size.width.max(shown.full_size.height) as f32,
             _ => fitting,
         };
-        let shown = match textures.picture(path, side * pixels_per_point) {
+        let is_crisp = scale * pixels_per_point >= CRISP_SCALE;
+        let shown = match textures.picture(path, side * pixels_per_point, is_crisp) {
             Look::Shown(shown) => shown,
             Look::Loading => {
                 egui::Spinner::new().size(22.0).color(palette.faint).paint_at(ui, Rect::from_center_size(rect.center(), Vec2::splat(22.0)));

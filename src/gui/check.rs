@@ -149,11 +149,7 @@ impl CheckPanel {
         Panel::top("check bar").frame(frame).exact_size(52.0).show(ui, |ui| {
             ui.horizontal_centered(|ui| {
                 let reason = Action::Check.unavailable(view.session);
-                if view.session.report.is_none() {
-                    if controls::primary_button(ui, Action::Check, reason) {
-                        view.act(Action::Check);
-                    }
-                } else if controls::action_button(ui, Action::Check, reason) {
+                if controls::action_button(ui, Action::Check, reason) {
                     view.act(Action::Check);
                 }
                 let n_fixable = self.listing.as_ref().filter(|_| view.session.report.is_some()).map(|listing| listing.n_fixable);

@@ -90,7 +90,7 @@ fn cell_ui(ui: &mut Ui, textures: &mut Textures, size: egui::Vec2, cell: &Cell<'
     }
     let (frame, below) = rect.split_top_bottom_at_y(rect.bottom() - NAME_HEIGHT);
     let painter = ui.painter_at(rect.expand(2.0));
-    painter.rect_filled(frame, theme::RADIUS, palette.card);
+    painter.rect_filled(frame, theme::RADIUS, palette.button);
     match textures.thumbnail(cell.path) {
         Look::Shown(shown) => {
             let (width, height) = (shown.full_size.width as f32, shown.full_size.height as f32);

@@ -35,18 +35,31 @@ pub fn ui(ui: &Ui) -> bool {
     let modal = Modal::new(Id::unique("keyboard shortcuts")).frame(frame).show(ui.ctx(), |ui| {
         ui.set_width(820.0);
         let closed = controls::section_with(ui, "Keyboard shortcuts", |ui| ui.button("Close").clicked());
-        controls::note(ui, "On pictures: the wheel zooms at the pointer, dragging pans, a double click fits the picture into view");
-        ui.add_space(12.0);
+        ui.add_space(8.0);
         ui.columns(2, |columns| {
             let [left, right] = columns else { return };
             group_ui(left, "Look at pictures", &LOOK);
-            left.add_space(14.0);
-            group_ui(left, "Go", &GO);
+            mouse_ui(left);
+            group_ui(right, "Go", &GO);
+            right.add_space(14.0);
             group_ui(right, "Do", &DO);
         });
         closed
     });
     !(modal.inner || modal.should_close())
+}
+
+/// What the pointer does on a picture, below the keys that do the like.
+fn mouse_ui(ui: &mut Ui) {
+    ui.add_space(14.0);
+    controls::section(ui, "With the pointer on a picture");
+    Grid::new("mouse").num_columns(2).min_col_width(96.0).min_row_height(20.0).spacing([12.0, 4.0]).show(ui, |ui| {
+        for (gesture, effect) in [("Wheel", "Zoom at the pointer"), ("Drag", "Move the picture"), ("Double click", "Fit it into view")] {
+            ui.label(RichText::new(gesture).monospace().color(palette(ui).strong));
+            controls::weak(ui, effect);
+            ui.end_row();
+        }
+    });
 }
 
 fn group_ui(ui: &mut Ui, title: &str, actions: &[Action]) {

@@ -8,6 +8,7 @@ use super::theme::palette;
 use crate::session::Command;
 use crate::session::JobKind;
 use crate::session::JobStatus;
+use crate::session::Session;
 
 /// Draws the bar. `n_labels` is absent while labels are being read.
 pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>) {
@@ -19,7 +20,7 @@ pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>) {
                 let shown = view.session.jobs.iter().filter(|job| job.kind != JobKind::Browse);
                 let mut cancelled = None;
                 for job in shown {
-                    if job_ui(ui, job) {
+                    if job_ui(ui, job, progress(view.session, job)) {
                         cancelled = Some(job.id);
                     }
                     ui.add_space(8.0);
@@ -48,7 +49,7 @@ fn dataset_ui(ui: &mut Ui, view: &View<'_>, n_labels: Option<usize>) {
 }
 
 /// Draws a job from the right; returns whether it should stop.
-fn job_ui(ui: &mut Ui, job: &JobStatus) -> bool {
+fn job_ui(ui: &mut Ui, job: &JobStatus, (done, total): (u64, u64)) -> bool {
     let palette = palette(ui);
     let title = job.kind.title();
     ui.spacing_mut().interact_size.y = 20.0;
@@ -58,13 +59,22 @@ fn job_ui(ui: &mut Ui, job: &JobStatus) -> bool {
     let response = ui.add_enabled(!job.stopping, button).on_hover_text(format!("Stop: {}", title.to_lowercase()));
     response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, !job.stopping, format!("Stop {}", title.to_lowercase())));
     let stop = response.on_disabled_hover_text("It ends with the step that it is in").clicked();
-    if job.total > 0 {
-        let fraction = job.done as f32 / job.total as f32;
+    if total > 0 {
+        let fraction = done as f32 / total as f32;
         let bar = ProgressBar::new(fraction).desired_width(120.0).desired_height(6.0).corner_radius(3.0).fill(palette.accent);
-        ui.add(bar).on_hover_text(format!("{} of {}", controls::thousands(job.done as usize), controls::thousands(job.total as usize)));
+        ui.add(bar).on_hover_text(format!("{} of {}", controls::thousands(done as usize), controls::thousands(total as usize)));
     } else {
         ui.add(Spinner::new().size(12.0).color(palette.accent));
     }
     ui.label(RichText::new(title).small().color(palette.text));
     stop
+}
+
+/// Of a training all steps, as its job reports only the stages between them; else what the job says.
+fn progress(session: &Session, job: &JobStatus) -> (u64, u64) {
+    let run = session.run.as_ref().filter(|run| job.kind == JobKind::Train && !run.steps.is_empty());
+    match run.and_then(|run| Some((run, run.plan.as_ref()?))) {
+        Some((run, plan)) => (run.steps.len() as u64, (plan.steps_per_epoch * run.epochs_wanted) as u64),
+        None => (job.done, job.total),
+    }
 }

@@ -3,6 +3,8 @@
 //! Panels ask while drawing (`thumbnail`, `picture`) and get what is there; what was missing is wanted. Between frames
 //! `take_in` uploads wanted pictures that the session has decoded, a bounded amount a frame, and `requests` names the rest.
 //!
+//! Enlarged pixels are smooth in a fitted picture and crisp when a person zooms in to place an edge: two textures.
+//!
 //! A picture has levels by its longer side: egui-wgpu makes no mipmaps, so a large picture shown small is taken from a
 //! smaller level, which the session shrinks by averaging. Never decodes and never touches files.
 
@@ -44,6 +46,13 @@ pub enum Look<'a> {
     Failed(&'a str),
 }
 
+/// A texture: which pixels, and how they look enlarged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TextureKey {
+    picture: PictureKey,
+    is_crisp: bool,
+}
+
 struct Entry {
     texture: TextureHandle,
     full_size: Size,
@@ -54,9 +63,9 @@ struct Entry {
 /// The cache.
 #[derive(Default)]
 pub struct Textures {
-    entries: HashMap<PictureKey, Entry>,
+    entries: HashMap<TextureKey, Entry>,
     failed: HashMap<PictureKey, String>,
-    wanted: Vec<PictureKey>,
+    wanted: Vec<TextureKey>,
     n_bytes: usize,
     frame: u64,
 }
@@ -64,37 +73,39 @@ pub struct Textures {
 impl Textures {
     /// The thumbnail of a picture.
     pub fn thumbnail(&mut self, path: &Path) -> Look<'_> {
-        self.look(path, 0)
+        self.look(path, 0, false)
     }
 
     /// A picture that is drawn with its longer side over `side` screen pixels.
-    pub fn picture(&mut self, path: &Path, side: f32) -> Look<'_> {
+    pub fn picture(&mut self, path: &Path, side: f32, is_crisp: bool) -> Look<'_> {
         let level = LEVELS.iter().position(|&level| level as f32 >= side).unwrap_or(LEVELS.len() - 1);
-        self.look(path, level + 1)
+        self.look(path, level + 1, is_crisp)
     }
 
     /// Asks for a picture that will be looked at next.
     pub fn prefetch(&mut self, path: &Path) {
-        let key = key_of(path, 1);
-        if !self.entries.contains_key(&key) && !self.failed.contains_key(&key) {
+        let key = TextureKey { picture: picture_key(path, 1), is_crisp: false };
+        if !self.entries.contains_key(&key) && !self.failed.contains_key(&key.picture) {
             self.wanted.push(key);
         }
     }
 
     /// The wanted level, or while it is on its way the best of the others.
-    fn look(&mut self, path: &Path, level: usize) -> Look<'_> {
-        let wanted = key_of(path, level);
-        if self.failed.contains_key(&wanted) {
-            return Look::Failed(&self.failed[&wanted]);
+    fn look(&mut self, path: &Path, level: usize, is_crisp: bool) -> Look<'_> {
+        let wanted = TextureKey { picture: picture_key(path, level), is_crisp };
+        if self.failed.contains_key(&wanted.picture) {
+            return Look::Failed(&self.failed[&wanted.picture]);
         }
         let mut best = None;
-        for other in (0..=LEVELS.len()).rev() {
-            let key = key_of(path, other);
+        let others = (0..=LEVELS.len()).rev().flat_map(|other| [(other, !is_crisp), (other, is_crisp)]);
+        for (other, other_is_crisp) in others {
+            let key = TextureKey { picture: picture_key(path, other), is_crisp: other_is_crisp };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             entry.last_frame = self.frame;
             let [width, height] = entry.texture.size();
             let is_whole = (width as u32, height as u32) == (entry.full_size.width, entry.full_size.height);
-            let shown = Shown { texture: entry.texture.id(), full_size: entry.full_size, is_sharp: is_whole || other >= level };
+            let is_sharp = (is_whole || other >= level) && other_is_crisp == is_crisp;
+            let shown = Shown { texture: entry.texture.id(), full_size: entry.full_size, is_sharp };
             // The smallest level that is sharp, else the largest there is.
             if shown.is_sharp || best.is_none() {
                 best = Some(shown);
@@ -114,7 +125,7 @@ impl Textures {
         self.wanted.dedup();
         let wanted = std::mem::take(&mut self.wanted);
         for key in wanted {
-            match pictures.get(&key) {
+            match pictures.get(&key.picture) {
                 Some(PictureState::Ready(_)) if n_uploaded >= UPLOAD_BYTES => is_more = true,
                 Some(PictureState::Ready(loaded)) if !self.entries.contains_key(&key) => {
                     let n_bytes = loaded.picture.rgb.len() / 3 * 4;
@@ -124,7 +135,7 @@ impl Textures {
                     n_uploaded += n_bytes;
                 }
                 Some(PictureState::Failed(reason)) => {
-                    self.failed.insert(key, reason.clone());
+                    self.failed.insert(key.picture, reason.clone());
                 }
                 _ => {}
             }
@@ -137,7 +148,7 @@ impl Textures {
 
     /// The pictures that drawing missed, for the session to decode.
     pub fn requests(&self) -> impl Iterator<Item = &PictureKey> {
-        self.wanted.iter()
+        self.wanted.iter().map(|key| &key.picture)
     }
 
     /// Forgets everything, such as failures that may be mended when a dataset is opened again.
@@ -157,15 +168,15 @@ impl Textures {
 }
 
 /// Level 0 is the thumbnail.
-fn key_of(path: &Path, level: usize) -> PictureKey {
+fn picture_key(path: &Path, level: usize) -> PictureKey {
     let max_side = if level == 0 { THUMBNAIL_SIDE } else { LEVELS[level - 1] };
     PictureKey { path: path.to_path_buf(), max_side: Some(max_side) }
 }
 
-fn upload(ctx: &Context, key: &PictureKey, picture: &Picture) -> TextureHandle {
+fn upload(ctx: &Context, key: &TextureKey, picture: &Picture) -> TextureHandle {
     let size = [picture.size.width as usize, picture.size.height as usize];
     let image = ColorImage::from_rgb(size, &picture.rgb);
-    // Pixels stay crisp when zoomed in, as a person who places a box on an edge wants to see them.
-    let options = TextureOptions { magnification: TextureFilter::Nearest, minification: TextureFilter::Linear, ..TextureOptions::LINEAR };
-    ctx.load_texture(key.path.to_string_lossy(), image, options)
+    let magnification = if key.is_crisp { TextureFilter::Nearest } else { TextureFilter::Linear };
+    let options = TextureOptions { magnification, minification: TextureFilter::Linear, ..TextureOptions::LINEAR };
+    ctx.load_texture(key.picture.path.to_string_lossy(), image, options)
 }

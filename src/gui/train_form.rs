@@ -50,7 +50,7 @@ impl TrainForm {
         let is_sample = dataset.root == settings.sample_dir() || dataset.root.file_name().is_some_and(|name| name == "parts");
         let name = dataset.root.file_name().map_or_else(|| "exp".to_owned(), |name| name.to_string_lossy().into_owned());
         let (imgsz, epochs) = match n_train {
-            _ if is_sample => (160, 60),
+            _ if is_sample => (160, 70),
             0..=1000 => (320, 100),
             _ => (640, 100),
         };

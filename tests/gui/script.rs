@@ -1,6 +1,8 @@
 //! The window over a dataset on disk, with commands carried out: open, check, fix, undo.
 
 use boxwright::gui::action::Workspace;
+use boxwright::session::Command;
+use egui::accesskit::Role;
 use egui_kittest::kittest::Queryable;
 
 use crate::fixture::{self, Driver};
@@ -8,7 +10,7 @@ use crate::fixture::{self, Driver};
 /// Draws frames until the window shows a text that begins like this.
 #[track_caller]
 fn wait_for(harness: &mut Driver, text: &str) {
-    for _ in 0..500 {
+    for _ in 0..6000 {
         harness.run_steps(1);
         if harness.query_by_label_contains(text).is_some() {
             return;
@@ -53,4 +55,47 @@ fn a_dataset_is_opened_checked_fixed_and_restored_through_the_window() {
     click(&mut harness, "Undo");
     wait_for(&mut harness, "Restored ");
     assert_eq!(std::fs::read_to_string(&repeated).unwrap(), original);
+}
+
+/// Replaces what stands in a field.
+fn write(harness: &mut Driver, role: Role, field: &str, text: &str) {
+    harness.get_by_role_and_label(role, field).click();
+    harness.run_steps(2);
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::A);
+    harness.run_steps(1);
+    harness.event(egui::Event::Text(text.to_owned()));
+    harness.run_steps(1);
+    harness.key_press(egui::Key::Enter);
+    harness.run_steps(2);
+}
+
+#[test]
+fn a_detector_is_trained_looked_at_and_exported_through_the_window() {
+    let dir = tempfile::tempdir().unwrap();
+    let yaml = fixture::write_dataset(&dir.path().join("tiny"));
+    let mut session = fixture::session(dir.path());
+    session.apply(Command::Open(yaml));
+    let mut harness = fixture::harness(session, [1280.0, 800.0], true);
+    wait_for(&mut harness, "image part0.png");
+
+    harness.state_mut().app().window.workspace = Workspace::Train;
+    harness.run_steps(2);
+    write(&mut harness, Role::SpinButton, "Epochs", "1");
+    write(&mut harness, Role::TextInput, "Runs folder", &dir.path().join("runs").display().to_string());
+    harness.get_by_role_and_label(Role::ComboBox, "Image size").click();
+    harness.run_steps(2);
+    click(&mut harness, "96 px");
+    harness.key_press(egui::Key::F7);
+    wait_for(&mut harness, "Training is done");
+    assert!(dir.path().join("runs/tiny/weights/best.safetensors").is_file());
+
+    click(&mut harness, "Look at detections");
+    wait_for(&mut harness, "on 2 pictures");
+    harness.get_by_label("canvas");
+
+    harness.state_mut().app().window.workspace = Workspace::Export;
+    harness.run_steps(2);
+    harness.key_press(egui::Key::F9);
+    wait_for(&mut harness, "Written and checked");
+    assert!(dir.path().join("runs/tiny/weights/best.onnx").is_file());
 }

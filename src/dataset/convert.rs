@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 
 use super::data_yaml::DataYaml;
+use super::edge;
 use super::label::{Label, Split};
 use super::open::{Dataset, DatasetError, Format, ImageEntry};
 use super::parse::{self, Verdict};
@@ -269,7 +270,7 @@ fn read_labels(dataset: &Dataset, image: &ImageEntry, size: Size, report: &mut I
 fn inside(bbox: Xywhn) -> Option<Xywhn> {
     let [cx, cy, w, h] = [bbox.cx, bbox.cy, bbox.w, bbox.h].map(f64::from);
     let edges = [cx - w / 2.0, cy - h / 2.0, cx + w / 2.0, cy + h / 2.0].map(|edge| edge.clamp(0.0, 1.0));
-    let inside = parse::xywhn_from_edges(edges);
+    let inside = edge::xywhn_from_edges(edges);
     (inside.w > 0.0 && inside.h > 0.0).then_some(inside)
 }
 
@@ -340,7 +341,10 @@ mod tests {
             "Annotations/BloodImage_00343.xml",
             "1131 objects are marked truncated, which YOLO cannot hold",
         ];
-        assert!(report.losses.len() == 3 && report.losses.iter().zip(expected).all(|(loss, start)| loss.starts_with(start)));
+        assert_eq!(report.losses.len(), expected.len());
+        for start in expected {
+            assert!(report.losses.iter().any(|loss| loss.starts_with(start)), "{start} in {:#?}", report.losses);
+        }
 
         let written = Dataset::open(&out).unwrap();
         let counts = stats::statistics(&written, &never).unwrap();

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
+use rayon::prelude::*;
 use walkdir::WalkDir;
 
 use super::label::Split;
@@ -20,7 +21,7 @@ use crate::media::decode::is_image_path;
 pub(super) fn images_under(folder: &Path, notes: &mut Vec<String>) -> Result<Vec<PathBuf>, DatasetError> {
     let mut images = Vec::new();
     let mut unreadable = 0;
-    let mut walk = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter();
+    let mut walk = WalkDir::new(folder).follow_links(true).into_iter();
     while let Some(entry) = walk.next() {
         match entry {
             Ok(entry) => {
@@ -44,7 +45,7 @@ pub(super) fn images_under(folder: &Path, notes: &mut Vec<String>) -> Result<Vec
     if unreadable > 0 {
         notes.push(format!("{unreadable} entries below {} could not be read and are left out", folder.display()));
     }
-    images.sort();
+    images.par_sort_unstable();
     Ok(images)
 }
 
@@ -157,7 +158,7 @@ impl Places {
         let bytes = std::fs::read(list).map_err(|source| DatasetError::Io { path: list.display().to_string(), source })?;
         let beside = list.parent().unwrap_or(Path::new("")).to_owned();
         let current = std::path::absolute(".").unwrap_or_default();
-        let mut folders = vec![beside, self.root.clone(), self.base.clone(), current];
+        let mut folders = [beside, self.root.clone(), self.base.clone(), current];
         let mut images = Vec::new();
         let mut n_missing = 0;
         for line in text_lines(&bytes) {

@@ -9,26 +9,17 @@
 //! A byte-order mark, CRLF, lone CR, tabs, runs of blanks and blank lines are fine, as is an integral float as class.
 //! Never writes, never panics, never looks at pixels. Checks, fixes, training and conversion all read through here.
 //!
-//! Sources: the label format of the published YOLO trainers; thresholds are our own where a constant says so.
+//! Source: the label format of the published YOLO trainers. The thresholds at the image's edge are in `edge.rs`.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use super::edge::{self, EDGE_EPSILON, xywhn_from_edges};
 use super::label::{ClassId, Label};
 use super::rule::{Fixability, Rule};
 use crate::geom::Size;
 use crate::geom::Xywhn;
-
-/// How far an edge may lie past the image without a word, as a fraction of it: what rounding centre and size to six
-/// decimals can cost, and well above the rounding of f32.
-pub const EDGE_EPSILON: f64 = 1e-6;
-/// An edge this little past the image is rounding, not a wrong box: a fraction of the image, or half a pixel.
-const SPILL: f64 = 1e-4;
-const SPILL_PIXELS: f64 = 0.5;
-/// Cutting a box at the image's edge is safe when this much of its area stays, and so many pixels on each side.
-const KEEP_AREA: f64 = 0.5;
-const KEEP_PIXELS: f64 = 2.0;
 
 /// How the rows of a dataset are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -376,7 +367,7 @@ fn judge(values: &Values, size: impl Fn() -> Option<Size>) -> Verdict {
     if outside == [false, false] {
         return Verdict::Used(written);
     }
-    match clamp(edges, size()) {
+    match edge::clamp(edges, size()) {
         Err(reason) => dropped(Rule::OutOfRange, Fixability::Ask, reason),
         Ok((inside, spill)) => {
             let cut = xywhn_from_edges(inside);
@@ -386,40 +377,6 @@ fn judge(values: &Values, size: impl Fn() -> Option<Size>) -> Verdict {
             Verdict::Clamped { written, clamped: Label { class: values.class, bbox: Xywhn { cx, cy, w, h } }, spill }
         }
     }
-}
-
-/// Cuts x1, y1, x2, y2 at the image's edge where that is safe; the flag says that only rounding was cut off.
-///
-/// # Errors
-/// Why a person has to look at it.
-pub(super) fn clamp(edges: [f64; 4], size: Option<Size>) -> Result<([f64; 4], bool), String> {
-    let [x1, y1, x2, y2] = edges;
-    let inside = [x1.clamp(0.0, 1.0), y1.clamp(0.0, 1.0), x2.clamp(0.0, 1.0), y2.clamp(0.0, 1.0)];
-    let (w, h) = (inside[2] - inside[0], inside[3] - inside[1]);
-    let kept = (w * h) / ((x2 - x1) * (y2 - y1));
-    if kept <= 0.0 || w <= 0.0 || h <= 0.0 {
-        return Err("the box lies outside of the image".to_owned());
-    }
-    if kept < KEEP_AREA - 1e-6 {
-        return Err(format!("only {:.0} % of the box lies inside the image", kept * 100.0));
-    }
-    let (past_x, past_y) = ((-x1).max(x2 - 1.0), (-y1).max(y2 - 1.0));
-    let pixels = size.map(|size| (f64::from(size.width), f64::from(size.height)));
-    let spill = (past_x <= SPILL && past_y <= SPILL)
-        || pixels.is_some_and(|(width, height)| past_x * width <= SPILL_PIXELS && past_y * height <= SPILL_PIXELS);
-    if !spill {
-        let Some((width, height)) = pixels else {
-            return Err("the box reaches past the image, whose size is not known".to_owned());
-        };
-        if w * width < KEEP_PIXELS || h * height < KEEP_PIXELS {
-            return Err("less than 2 pixels of the box lie inside the image".to_owned());
-        }
-    }
-    Ok((inside, spill))
-}
-
-pub(super) fn xywhn_from_edges([x1, y1, x2, y2]: [f64; 4]) -> Xywhn {
-    Xywhn { cx: f64::midpoint(x1, x2) as f32, cy: f64::midpoint(y1, y2) as f32, w: (x2 - x1) as f32, h: (y2 - y1) as f32 }
 }
 
 /// A field for a message: quoted, escaped, not endless.

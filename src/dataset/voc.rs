@@ -18,10 +18,11 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use rayon::prelude::*;
 
+use super::edge;
 use super::label::{ClassId, Label, Split};
 use super::layout;
 use super::open::{Dataset, DatasetError, Format, ImageEntry};
-use super::parse::{self, Dropped, LabelFile, Row, Verdict};
+use super::parse::{Dropped, LabelFile, Row, Verdict};
 use super::rule::{Fixability, Rule};
 use crate::geom::Size;
 
@@ -192,18 +193,18 @@ fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
     let (x1, y1, x2, y2) = (x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2));
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let edges = [x1 / width, y1 / height, x2 / width, y2 / height];
-    let written = Label { class, bbox: parse::xywhn_from_edges(edges) };
+    let written = Label { class, bbox: edge::xywhn_from_edges(edges) };
     let dropped =
         |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: Some(class), bbox: Some(written.bbox) });
     if written.bbox.w == 0.0 || written.bbox.h == 0.0 {
         return dropped(Rule::ZeroSize, format!("width {}, height {} pixels", x2 - x1, y2 - y1));
     }
-    if edges.iter().all(|edge| (-parse::EDGE_EPSILON..=1.0 + parse::EDGE_EPSILON).contains(edge)) {
+    if edges.iter().all(|edge| (-edge::EDGE_EPSILON..=1.0 + edge::EDGE_EPSILON).contains(edge)) {
         return Verdict::Used(written);
     }
-    match parse::clamp(edges, Some(size)) {
+    match edge::clamp(edges, Some(size)) {
         Err(reason) => dropped(Rule::OutOfRange, reason),
-        Ok((inside, spill)) => Verdict::Clamped { written, clamped: Label { class, bbox: parse::xywhn_from_edges(inside) }, spill },
+        Ok((inside, spill)) => Verdict::Clamped { written, clamped: Label { class, bbox: edge::xywhn_from_edges(inside) }, spill },
     }
 }
 

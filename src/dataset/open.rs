@@ -116,7 +116,7 @@ impl DatasetError {
             Self::Write { source, .. } => match source.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "the disk is full; free some space and try again",
                 ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                    "you have no permission to write there; choose another folder"
+                    "it cannot be written there; change the permission, or use another folder"
                 }
                 _ => return None,
             },

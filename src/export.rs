@@ -5,7 +5,7 @@
 //! The file is written under a temporary name, read back and compared; only then is it put in place. The deploy form is also
 //! run against the train form, since folding is the one step that changes numbers.
 //!
-//! Runs no foreign program. That a runtime which we did not write gives the same boxes is held by `tests/export_onnx.rs`.
+//! Runs no foreign program. That a runtime which we did not write gives the same boxes is held by `tests/network/onnx.rs`.
 
 pub mod onnx;
 pub mod onnx_proto;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 
 use crate::engine::cpu::Executor;
+use crate::engine::graph::TensorId;
 use crate::engine::op::BnMode;
 use crate::engine::plan::Plan;
 use crate::export::onnx::BatchSize;
@@ -160,49 +161,136 @@ fn check_safetensors(path: &Path, deployed: &Network) -> Result<String, ExportEr
 
 /// Side of the input that both forms are run on.
 const CHECK_SIDE: usize = 160;
-/// Allowed differences between the forms, in input pixels and as scores: far above what folding costs in f32, far below what
-/// changes a detection.
-const BOX_TOLERANCE_PX: f32 = 0.05;
-const SCORE_TOLERANCE: f32 = 1e-3;
+/// Differences that are allowed in any case: far below what changes a detection.
+const CLOSE: Difference = Difference { map: 1e-3, box_px: 0.05, score: 1e-3 };
+/// What is never allowed. A mistake in folding changes maps by as much as they hold.
+const FAR: Difference = Difference { map: 0.05, box_px: 5.0, score: 0.05 };
+/// How much more than the effect of `NUDGE` is allowed in between.
+const ROUNDING_MARGIN: f32 = 10.0;
+/// Relative change of the input that is about as large as the rounding of all layers together.
+const NUDGE: f32 = 1e-6;
+
+/// What a network gives for one input.
+struct Run {
+    /// The output of every layer, and the raw maps of the head: distributions and class logits of each level.
+    maps: Vec<Vec<f32>>,
+    /// Boxes and scores, 4 + nc a row.
+    rows: Vec<f32>,
+}
+
+/// How far apart two runs are, at the worst place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Difference {
+    /// Of a layer's output or a raw map, as a part of its length. These never saturate, as boxes and scores do when activations
+    /// grow beyond all measure; and a mistake shows where it is made, even where later layers forget it.
+    map: f32,
+    box_px: f32,
+    score: f32,
+}
+
+impl Difference {
+    fn between(a: &Run, b: &Run, n_classes: usize) -> Self {
+        let mut worst = Self { map: 0.0, box_px: 0.0, score: 0.0 };
+        for (a, b) in a.maps.iter().zip(&b.maps) {
+            raise(&mut worst.map, relative_length(a, b));
+        }
+        for (index, (a, b)) in a.rows.iter().zip(&b.rows).enumerate() {
+            raise(if index % (4 + n_classes) < 4 { &mut worst.box_px } else { &mut worst.score }, (a - b).abs());
+        }
+        worst
+    }
+
+    /// What may differ in a network that rounding moves by `rounding`.
+    fn allowed(rounding: Self) -> Self {
+        let bound = |close: f32, rounding: f32, far: f32| (rounding * ROUNDING_MARGIN).clamp(close, far);
+        Self {
+            map: bound(CLOSE.map, rounding.map, FAR.map),
+            box_px: bound(CLOSE.box_px, rounding.box_px, FAR.box_px),
+            score: bound(CLOSE.score, rounding.score, FAR.score),
+        }
+    }
+
+    fn is_within(self, allowed: Self) -> bool {
+        self.map <= allowed.map && self.box_px <= allowed.box_px && self.score <= allowed.score
+    }
+}
+
+/// Not `max`, which would drop a value that is not a number.
+fn raise(worst: &mut f32, value: f32) {
+    if value.is_nan() || value > *worst {
+        *worst = value;
+    }
+}
+
+/// Length of the difference over the length of `a`; not a number when `a` is all zero or infinite.
+fn relative_length(a: &[f32], b: &[f32]) -> f32 {
+    let difference: f64 = a.iter().zip(b).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum();
+    let length: f64 = a.iter().map(|&a| f64::from(a).powi(2)).sum();
+    (difference / length).sqrt() as f32
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { map, box_px, score } = self;
+        write!(f, "layers {map:.1e} of their length, boxes {box_px:.1e} pixels, scores {score:.1e}")
+    }
+}
 
 /// Runs train and deploy form on one input, and says how far apart they are.
+///
+/// No fixed bound fits all weights: on an input unlike what they were trained on, activations may grow a thousandfold and rounding
+/// with them. So the train form is run once more on an input changed by about as much as f32 rounds, and what that does is the
+/// measure.
 fn check_folding(network: &Network, deployed: &Network) -> Result<String, ExportError> {
     if network.form == Form::Deploy {
         return Ok("the weights were in deploy form already".into());
     }
-    let (trained, folded) = (decoded(network), decoded(deployed));
-    let row = 4 + network.n_classes;
-    let (mut worst_box, mut worst_score) = (0.0_f32, 0.0_f32);
-    for (index, (a, b)) in trained.iter().zip(&folded).enumerate() {
-        let difference = (a - b).abs();
-        let worst = if index % row < 4 { &mut worst_box } else { &mut worst_score };
-        // `max` would drop a value that is not a number.
-        *worst = if difference.is_nan() { f32::NAN } else { worst.max(difference) };
-    }
-    let close = worst_box <= BOX_TOLERANCE_PX && worst_score <= SCORE_TOLERANCE;
-    if trained.len() != folded.len() || !close {
-        return Err(parity(format!("train and deploy form are {worst_box} pixels and {worst_score} in score apart")));
+    let input = check_input();
+    let nudged = |(index, value): (usize, &f32)| value * if index % 2 == 0 { 1.0 + NUDGE } else { 1.0 - NUDGE };
+    let nudged: Vec<f32> = input.iter().enumerate().map(nudged).collect();
+    let single = network.to_single();
+    let trained = run(&single, &input);
+    let rounding = Difference::between(&trained, &run(&single, &nudged), network.n_classes);
+    let difference = Difference::between(&trained, &run(deployed, &input), network.n_classes);
+    if !difference.is_within(Difference::allowed(rounding)) {
+        return Err(parity(format!("train and deploy form are apart: {difference}; rounding explains {rounding}")));
     }
     Ok(format!(
-        "train and deploy form agree on a {CHECK_SIDE}x{CHECK_SIDE} input: boxes within {worst_box:.1e} pixels, scores within {worst_score:.1e}"
+        "train and deploy form agree on a {CHECK_SIDE}x{CHECK_SIDE} input, largest differences: {difference} \
+         (changing the input by one part in a million: {rounding})"
     ))
 }
 
-/// Rows of the main head on a fixed input that looks like nothing.
-fn decoded(network: &Network) -> Vec<f32> {
+fn run(network: &Network, input: &[f32]) -> Run {
     let mut built = network.graph(1, CHECK_SIDE, CHECK_SIDE, BnMode::Running);
     let output = built.append_decode();
-    let mut executor = Executor::new(Plan::new(built.graph, &[output]));
-    // A linear congruential generator of 32 bits; the upper ones look random.
-    let mut state = 1_u32;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 24) as f32
-    };
-    let image: Vec<f32> = (0..CHECK_SIDE * CHECK_SIDE * 3).map(|_| next()).collect();
-    executor.write(built.input, &image);
+    let heads = built.main.levels.iter().flat_map(|&(reg, cls)| [reg, cls]);
+    let maps: Vec<TensorId> = built.layers.iter().flatten().copied().chain(heads).collect();
+    let keep: Vec<TensorId> = maps.iter().copied().chain([output]).collect();
+    let mut executor = Executor::new(Plan::new(built.graph, &keep));
+    executor.write(built.input, input);
     executor.run_inference(&network.params);
-    executor.read(output)
+    Run { maps: maps.into_iter().map(|map| executor.read(map)).collect(), rows: executor.read(output) }
+}
+
+/// A fixed input, smooth with edges as pictures are: slow waves of each colour, and a few plain rectangles.
+fn check_input() -> Vec<f32> {
+    let side = CHECK_SIDE as f32;
+    let mut input = Vec::with_capacity(CHECK_SIDE * CHECK_SIDE * 3);
+    for row in 0..CHECK_SIDE {
+        for column in 0..CHECK_SIDE {
+            let (x, y) = (column as f32 / side, row as f32 / side);
+            let color = if (0.1..0.4).contains(&x) && (0.2..0.8).contains(&y) {
+                [0.9, 0.2, 0.1]
+            } else if (0.55..0.95).contains(&x) && (0.5..0.7).contains(&y) {
+                [0.1, 0.6, 0.8]
+            } else {
+                [7.0, 11.0, 5.0].map(|waves| 0.5 + 0.3 * (waves * x + 4.0 * y).sin())
+            };
+            input.extend(color);
+        }
+    }
+    input
 }
 
 #[cfg(test)]
@@ -255,6 +343,48 @@ mod tests {
         model.graph = Some(graph);
         let error = check_onnx(&model.encode_to_vec(), &model, &network, &info).unwrap_err();
         assert!(error.to_string().contains("model.1.conv.weight"), "{error}");
+    }
+
+    #[test]
+    fn a_wrongly_folded_network_is_refused() {
+        let network = Network::new(Model::dual(ModelSize::T), 2, 1);
+        let deployed = network.to_deploy();
+        check_folding(&network, &deployed).unwrap();
+        // One layer early, one late; as if an offset had been forgotten.
+        for name in ["model.1.conv.bias", "model.22.cv3.0.2.bias"] {
+            let mut wrong = deployed.clone();
+            let id = wrong.params.find(name).unwrap();
+            wrong.params.get_mut(id).iter_mut().for_each(|value| *value += 0.5);
+            let error = check_folding(&network, &wrong).unwrap_err();
+            assert!(matches!(error, ExportError::Parity { .. }) && error.hint().is_some(), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_fold_is_refused_where_every_box_and_score_is_saturated() {
+        let mut network = Network::new(Model::dual(ModelSize::T), 2, 1);
+        for name in ["model.29.cv4.0.2.weight", "model.29.cv5.0.2.weight"] {
+            let id = network.params.find(name).unwrap();
+            network.params.get_mut(id).iter_mut().for_each(|value| *value *= 1e12);
+        }
+        let deployed = network.to_deploy();
+        check_folding(&network, &deployed).unwrap();
+        let mut wrong = deployed;
+        let id = wrong.params.find("model.22.cv2.0.2.weight").unwrap();
+        wrong.params.get_mut(id).iter_mut().for_each(|value| *value *= 1.5);
+        assert!(check_folding(&network, &wrong).unwrap_err().to_string().contains("layers"));
+    }
+
+    #[test]
+    fn the_allowed_difference_follows_rounding_within_limits() {
+        let allowed = |box_px| Difference::allowed(Difference { map: 0.0, box_px, score: 0.0 });
+        assert_eq!(allowed(0.0), CLOSE);
+        assert_eq!(allowed(0.125), Difference { box_px: 1.25, ..CLOSE });
+        assert_eq!(allowed(f32::INFINITY), Difference { box_px: FAR.box_px, ..CLOSE });
+        let of = |value: f32| Run { maps: vec![vec![value]], rows: vec![1.0; 5] };
+        for value in [f32::NAN, f32::INFINITY] {
+            assert!(!Difference::between(&of(value), &of(value), 1).is_within(FAR), "{value}");
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@
 
 use std::ops::Range;
 
+use super::cpu::conv;
 use super::graph::{Graph, TensorId};
-use super::op::{BnMode, Op};
+use super::op::{ConvSpec, Op};
 use super::params::Params;
 
 /// Elements that offsets are multiples of: a cache line of f32.
@@ -47,7 +48,7 @@ pub struct MemoryPlan {
     pub optimizer: usize,
     pub ema: usize,
     pub activations: usize,
-    /// What kernels need during a call.
+    /// What kernels need during a call, and weights in their order where these are kept.
     pub workspace: usize,
 }
 
@@ -114,12 +115,8 @@ impl Plan {
         self.graph.nodes.iter().any(|node| matches!(node.op, Op::ConvBackwardWeight { .. } | Op::BnActBackwardReduce { .. }))
     }
 
-    /// Whether a step moves running statistics.
-    pub fn has_batch_norms_in_batch_mode(&self) -> bool {
-        self.graph.nodes.iter().any(|node| matches!(node.op, Op::BnStats { mode: BnMode::Batch, .. }))
-    }
-
-    /// Memory for this plan with these parameters: with gradients, momentum and EMA if it trains.
+    /// Memory on the CPU for this plan with these parameters: with gradients, momentum and EMA if it trains; else with the
+    /// packed weights that a frozen executor holds.
     pub fn memory(&self, params: &Params) -> MemoryPlan {
         let parameters = params.values.len() * size_of::<f32>();
         let trained = if self.is_training() { parameters } else { 0 };
@@ -129,8 +126,22 @@ impl Plan {
             optimizer: trained,
             ema: trained,
             activations: self.arena_len * size_of::<f32>(),
-            workspace: 0,
+            workspace: self.workspace_len() * size_of::<f32>(),
         }
+    }
+
+    /// Elements that the CPU's convolutions allocate beside the arena.
+    fn workspace_len(&self) -> usize {
+        let lens = self.graph.nodes.iter().map(|node| match node.op {
+            Op::Conv { spec, .. } => conv::packed_len(spec),
+            Op::ConvBackwardInput { spec, .. } => {
+                conv::packed_len(ConvSpec { in_channels: spec.out_channels, out_channels: spec.in_channels, ..spec })
+            }
+            Op::ConvBackwardWeight { spec, .. } => conv::backward_weight_workspace_len(spec, self.graph.shape(node.inputs[1])),
+            _ => 0,
+        });
+        // Weights that training changes are packed for one call.
+        if self.is_training() { lens.max().unwrap_or(0) } else { lens.sum() }
     }
 }
 

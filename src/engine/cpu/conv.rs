@@ -14,7 +14,7 @@ mod window;
 
 use self::correlate::{Correlation, Job, correlate};
 use self::panels::{LANES, Panels};
-use self::weight_gradient::{bias_gradient, weight_gradient};
+use self::weight_gradient::{bias_gradient, n_chunks, weight_gradient};
 use self::window::Geometry;
 use super::view::{View, ViewMut};
 use crate::engine::graph::Shape;
@@ -40,8 +40,20 @@ impl PackedWeights {
                 }
             }
         });
+        debug_assert_eq!(panels.len(), packed_len(spec));
         Self { spec, panels }
     }
+}
+
+/// Elements of the packed weights of one convolution.
+pub fn packed_len(spec: ConvSpec) -> usize {
+    let group_out = (spec.out_channels / spec.groups).next_multiple_of(LANES);
+    spec.groups * group_out * (spec.macs_per_pixel() / spec.out_channels)
+}
+
+/// Elements that [`conv_backward_weight`] allocates during a call, with `dy` of this shape.
+pub fn backward_weight_workspace_len(spec: ConvSpec, dy: Shape) -> usize {
+    n_chunks(dy) * packed_len(spec)
 }
 
 /// `y = act(conv(x) + bias) + residual`.

@@ -14,6 +14,7 @@ use super::panels::LANES;
 use super::window::{Geometry, fill_window, with_scratch};
 use crate::engine::cpu::simd::{Kernel, dispatch, mul_add};
 use crate::engine::cpu::view::View;
+use crate::engine::graph::Shape;
 use crate::engine::op::ConvSpec;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -41,7 +42,7 @@ pub(super) fn weight_gradient(spec: ConvSpec, x: View, dy: View, d_weight: &mut 
         return;
     }
 
-    let n_chunks = (dy.shape.n_pixels() / CHUNK_PIXELS).clamp(1, MAX_CHUNKS.min(n_rows));
+    let n_chunks = n_chunks(dy.shape);
     let n_ranges = (MAX_TASKS / n_chunks).clamp(1, n_panels.div_ceil(2));
     let panels_per_range = n_panels.div_ceil(n_ranges);
     let mut sums = vec![0.0; n_chunks * n_panels * panel_len];
@@ -60,6 +61,11 @@ pub(super) fn weight_gradient(spec: ConvSpec, x: View, dy: View, d_weight: &mut 
         let chunks = sums.chunks(n_panels * panel_len).map(|chunk| &chunk[panel * panel_len..][..panel_len]);
         add_sums(chunks, filters);
     });
+}
+
+/// Chunks of pixels, each with sums of its own.
+pub(super) fn n_chunks(dy: Shape) -> usize {
+    (dy.n_pixels() / CHUNK_PIXELS).clamp(1, MAX_CHUNKS.min(dy.n * dy.h).max(1))
 }
 
 /// Adds the chunks' sums of one panel (depth, lane) to its filters (lane, depth).

@@ -105,6 +105,7 @@ impl Params {
     }
 
     /// The same table with all values zero.
+    #[must_use]
     pub fn zeros_like(&self) -> Self {
         Self { specs: self.specs.clone(), offsets: self.offsets.clone(), values: vec![0.0; self.values.len()] }
     }

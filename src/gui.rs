@@ -42,7 +42,8 @@ use screenshot::Screenshot;
 pub struct Start {
     /// Dataset, run folder or weights to open.
     pub path: Option<PathBuf>,
-    pub workspace: Workspace,
+    /// `None`: the one that fits what is opened.
+    pub workspace: Option<Workspace>,
     /// Width and height in points.
     pub size: Option<[f32; 2]>,
     /// Instead of the one in the settings, for this start only.
@@ -96,9 +97,11 @@ impl Main {
             theme::choose(ctx, theme);
         }
         if let Some(path) = start.path {
-            app.session.apply(Command::Open(path));
+            app.apply(ctx, Command::Open(path));
         }
-        app.window.workspace = start.workspace;
+        if let Some(workspace) = start.workspace {
+            app.window.workspace = workspace;
+        }
         Self { app, screenshot: start.screenshot.map(Screenshot::new) }
     }
 }

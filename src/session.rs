@@ -31,7 +31,7 @@ use crate::dataset::check::CheckReport;
 use crate::dataset::fix::Receipt;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
-use crate::train::{EpochReport, StepReport, TrainPlan, TrainSummary};
+use crate::train::{EpochReport, SavedRun, StepReport, TrainPlan, TrainSummary};
 use job::RunningJob;
 
 /// The open dataset with everything that was read of it.
@@ -185,7 +185,11 @@ impl Session {
     fn open(&mut self, path: PathBuf) {
         match OpenTarget::of(&path) {
             OpenTarget::Weights(path) => self.weights = Some(path),
-            OpenTarget::Dataset(path) => self.start_job(Command::Open(path)),
+            OpenTarget::Run(_) if self.is_running(JobKind::Train) => {
+                let hint = Some("wait for it or stop it first".to_owned());
+                self.notice(&Failure::mendable("an earlier run cannot be shown while a training runs", hint));
+            }
+            OpenTarget::Dataset(path) | OpenTarget::Run(path) => self.start_job(Command::Open(path)),
         }
     }
 
@@ -242,7 +246,10 @@ impl Session {
                         Some(Event::Finished { job, done })
                     }
                     Err(failure) => {
-                        self.notice(&failure);
+                        // Who stopped a job knows it, and sees it end.
+                        if failure.kind != FailureKind::Cancelled {
+                            self.notice(&failure);
+                        }
                         Some(Event::Failed { job, failure })
                     }
                 }
@@ -274,6 +281,11 @@ impl Session {
                     self.detection_names.clone_from(names);
                 }
                 self.detections.push((**result).clone());
+            }
+            Event::RunOpened(run) => {
+                self.weights = Some(run.dir.join("weights").join("best.safetensors"));
+                let SavedRun { plan, steps, epochs, notes, summary, epochs_wanted, .. } = (**run).clone();
+                self.run = Some(RunView { plan, steps, epochs, notes, summary, epochs_wanted });
             }
             Event::Opened(dataset) => {
                 self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });

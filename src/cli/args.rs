@@ -79,7 +79,7 @@ impl From<Window> for crate::gui::Start {
             ThemeArg::Dark => ThemeChoice::Dark,
         });
         let size = window.size.map(|size| size.map(f32::from));
-        Self { path: window.path, workspace: workspace.unwrap_or_default(), size, theme, screenshot: window.screenshot }
+        Self { path: window.path, workspace, size, theme, screenshot: window.screenshot }
     }
 }
 

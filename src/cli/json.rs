@@ -15,7 +15,7 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::Detection { names, result } => detection(names, result),
         Event::Note(text) => json!({"event": "note", "text": text}),
         Event::Finished { done, .. } => finished(done),
-        Event::Opened(_) | Event::Labels(_) | Event::Failed { .. } => return None,
+        Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) | Event::Failed { .. } => return None,
     };
     Some(value.to_string())
 }

@@ -68,7 +68,7 @@ impl Printer {
                 finished(done, &mut out)?;
             }
             Event::Failed { .. } => self.clear_progress(),
-            Event::Opened(_) | Event::Labels(_) => {}
+            Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) => {}
         }
         out.flush()
     }

@@ -20,7 +20,7 @@ const SMOOTHING: usize = 101;
 const EPS: f64 = 1e-16;
 
 /// Figures of one class.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ClassMetrics {
     pub class: usize,
     pub n_labels: usize,
@@ -31,7 +31,7 @@ pub struct ClassMetrics {
 }
 
 /// Figures of a split. Means are over the classes that have labels.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Metrics {
     pub n_images: usize,
     pub n_labels: usize,

@@ -23,6 +23,7 @@ use super::train::TrainPanel;
 use super::welcome::Welcome;
 use crate::session::Command;
 use crate::session::JobKind;
+use crate::session::OpenTarget;
 use crate::session::Session;
 use crate::session::ThemeChoice;
 use crate::session::{BrowseKind, CommandDone, Event};
@@ -116,10 +117,6 @@ impl Window {
                 self.textures.clear();
                 self.check.on_opened();
                 self.train.on_opened(dataset, &session.settings);
-                if self.workspace == Workspace::Data || self.workspace == Workspace::Check {
-                    return Vec::new();
-                }
-                self.workspace = Workspace::Data;
             }
             Event::Finished { done: CommandDone::SampleWritten { out, .. }, .. } => return vec![Command::Open(out.clone())],
             Event::Finished { done: CommandDone::Browsed { kind, path: Some(path) }, .. } => return self.take_path(*kind, path.clone()),
@@ -297,7 +294,7 @@ impl App {
         let events = self.session.poll(POLL_BUDGET);
         for event in &events {
             for command in self.window.on_event(event, &self.session) {
-                self.session.apply(command);
+                self.apply(ctx, command);
             }
         }
         if !events.is_empty() {
@@ -311,11 +308,23 @@ impl App {
     /// Draws a frame and carries out what was asked for in it.
     pub fn ui(&mut self, ui: &mut Ui) {
         for command in self.window.ui(ui, &self.session) {
-            let is_theme = matches!(command, Command::SetTheme(_));
-            self.session.apply(command);
-            if is_theme {
-                theme::choose(ui.ctx(), self.session.settings.theme);
-            }
+            self.apply(ui.ctx(), command);
         }
+    }
+
+    /// Carries out a command, and shows the workspace where its effect will be seen.
+    pub fn apply(&mut self, ctx: &egui::Context, command: Command) {
+        match &command {
+            Command::SetTheme(theme) => theme::choose(ctx, *theme),
+            Command::Open(path) => {
+                self.window.workspace = match OpenTarget::of(path) {
+                    OpenTarget::Dataset(_) => Workspace::Data,
+                    OpenTarget::Run(_) => Workspace::Train,
+                    OpenTarget::Weights(_) => Workspace::Detect,
+                }
+            }
+            _ => {}
+        }
+        self.session.apply(command);
     }
 }

@@ -9,7 +9,7 @@ use egui::{Align, Frame, Layout, Margin, Panel, RichText, ScrollArea, Ui};
 
 use super::action::Action;
 use super::app::View;
-use super::controls::{self, counted, thousands};
+use super::controls::{self, thousands};
 use super::curves::{self, CurveStyle, Smoothed};
 use super::theme::{self, palette};
 use super::train_form::TrainForm;
@@ -251,7 +251,7 @@ fn plan_ui(ui: &mut Ui, plan: &TrainPlan) {
         });
         controls::note(ui, format!("Run folder: {}", plan.run_dir.display()));
         if !plan.dropped.is_empty() {
-            let title = format!("{} not used", counted(plan.dropped.len(), "image or row").replace("rows", "rows"));
+            let title = format!("{} images or rows are not used", thousands(plan.dropped.len()));
             egui::CollapsingHeader::new(title).show(ui, |ui| {
                 ScrollArea::vertical().max_height(160.0).show_rows(ui, 18.0, plan.dropped.len(), |ui, rows| {
                     for index in rows {

@@ -13,7 +13,7 @@ use crate::engine::Device;
 use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::media::Picture;
-use crate::train::TrainConfig;
+use crate::train::{SavedRun, TrainConfig};
 
 /// A wish. Those with a `path: Option` act on the open dataset when it is absent.
 #[derive(Clone, Debug)]
@@ -127,17 +127,18 @@ impl Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenTarget {
     Dataset(PathBuf),
+    /// A run folder.
+    Run(PathBuf),
     Weights(PathBuf),
 }
 
 impl OpenTarget {
-    /// Weights by their ending, a run folder by its `weights` folder, all else is tried as a dataset.
+    /// Weights by their ending, a run folder by its `events.jsonl`, all else is tried as a dataset.
     pub fn of(path: &Path) -> Self {
-        let best = path.join("weights").join("best.safetensors");
         if path.extension().is_some_and(|ending| ending == "safetensors") {
             Self::Weights(path.to_path_buf())
-        } else if best.is_file() {
-            Self::Weights(best)
+        } else if SavedRun::is_run(path) {
+            Self::Run(path.to_path_buf())
         } else {
             Self::Dataset(path.to_path_buf())
         }

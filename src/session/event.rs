@@ -13,7 +13,7 @@ use crate::dataset::{Dataset, Label};
 use crate::detect::PictureDetections;
 use crate::eval::Metrics;
 use crate::export::ExportReport;
-use crate::train::{TrainEvent, TrainSummary};
+use crate::train::{SavedRun, TrainEvent, TrainSummary};
 
 /// Detections of one picture file, or why there are none.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,8 @@ pub enum Event {
         total: u64,
     },
     Opened(Arc<Dataset>),
+    /// An earlier run was opened.
+    RunOpened(Box<SavedRun>),
     Labels(Arc<Vec<Vec<Label>>>),
     Finding(Finding),
     Train(TrainEvent),

@@ -28,7 +28,7 @@ use crate::export;
 use crate::media::decode;
 use crate::media::encode;
 use crate::train;
-use crate::train::TrainEvent;
+use crate::train::{SavedRun, TrainEvent};
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsError;
 
@@ -45,6 +45,7 @@ type Done = Result<CommandDone, Failure>;
 pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
     let check_in = |done, total| context.check_in(done, total);
     match command {
+        Command::Open(path) if SavedRun::is_run(&path) => open_run(&path, inputs, context),
         Command::Open(path) => open(&path, context),
         Command::ReadLabels(path) => read_labels(&path, inputs, context),
         Command::Check { path } => check_dataset(path.as_deref(), inputs, context),
@@ -112,6 +113,17 @@ fn open(path: &Path, context: &JobContext) -> Done {
     go_on(context.emit(Event::Opened(dataset.clone())))?;
     emit_labels(&dataset, context)?;
     Ok(CommandDone::Opened)
+}
+
+/// Opens a run folder, and with it the dataset that it was trained on, unless one is open or it is gone.
+fn open_run(dir: &Path, inputs: &Inputs, context: &JobContext) -> Done {
+    let run = SavedRun::read(dir).map_err(|error| Failure::mendable(format!("cannot read the run {}: {error}", dir.display()), None))?;
+    let data = run.data.clone().filter(|data| inputs.dataset.is_none() && data.exists());
+    go_on(context.emit(Event::RunOpened(Box::new(run))))?;
+    match data {
+        Some(data) => open(&data, context),
+        None => Ok(CommandDone::Opened),
+    }
 }
 
 fn read_labels(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::eval::Metrics;
 
 /// Known before the first step.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TrainPlan {
     pub run_dir: PathBuf,
     pub n_train_images: usize,
@@ -24,7 +24,7 @@ pub struct TrainPlan {
 }
 
 /// After a batch.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct StepReport {
     /// Counted from 0.
     pub epoch: usize,
@@ -42,7 +42,7 @@ pub struct StepReport {
 }
 
 /// After an epoch and its validation.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct EpochReport {
     /// Counted from 0.
     pub epoch: usize,
@@ -57,7 +57,7 @@ pub struct EpochReport {
 }
 
 /// At the end, also after a stop.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TrainSummary {
     pub run_dir: PathBuf,
     pub epochs_done: usize,

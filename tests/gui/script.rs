@@ -89,6 +89,16 @@ fn a_detector_is_trained_looked_at_and_exported_through_the_window() {
     wait_for(&mut harness, "Training is done");
     assert!(dir.path().join("runs/tiny/weights/best.safetensors").is_file());
 
+    // The run folder, opened later, shows the same and brings its dataset.
+    let run_dir = dir.path().join("runs/tiny");
+    let mut later = fixture::session(dir.path());
+    later.apply(Command::Open(run_dir));
+    while later.wait().is_some() {}
+    let run = later.run.as_ref().unwrap();
+    assert_eq!((run.steps.len(), run.epochs.len(), run.epochs_wanted), (1, 1, 1));
+    assert_eq!(later.dataset.as_ref().unwrap().dataset.images.len(), 6);
+    assert!(later.weights.as_ref().unwrap().is_file());
+
     click(&mut harness, "Look at detections");
     wait_for(&mut harness, "on 2 pictures");
     harness.get_by_label("canvas");

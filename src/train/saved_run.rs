@@ -1,0 +1,108 @@
+//! What did an earlier run tell? Its run folder read back.
+//!
+//! In:  a run folder. Out: its plan, steps, epochs, notes and summary, and which dataset it was trained on.
+//!
+//! A run that was killed has no summary and may end in half a line; what is there is taken. Never changes the folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::event::{EpochReport, StepReport, TrainPlan, TrainSummary};
+
+/// A run as its folder holds it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SavedRun {
+    pub dir: PathBuf,
+    /// data.yaml that it was trained on, as it was called then.
+    pub data: Option<PathBuf>,
+    pub epochs_wanted: usize,
+    pub plan: Option<TrainPlan>,
+    pub steps: Vec<StepReport>,
+    pub epochs: Vec<EpochReport>,
+    pub notes: Vec<String>,
+    pub summary: Option<TrainSummary>,
+}
+
+/// The part of `run.yaml` that is read back.
+#[derive(Deserialize)]
+struct Record {
+    epochs: usize,
+    data: PathBuf,
+}
+
+impl SavedRun {
+    /// Whether a folder looks like a run.
+    pub fn is_run(dir: &Path) -> bool {
+        dir.join("events.jsonl").is_file()
+    }
+
+    /// Reads a run folder.
+    ///
+    /// # Errors
+    /// `events.jsonl` cannot be read. Lines of it that say nothing known are passed over.
+    pub fn read(dir: &Path) -> std::io::Result<Self> {
+        let text = fs::read_to_string(dir.join("events.jsonl"))?;
+        let mut run = Self { dir: dir.to_path_buf(), ..Self::default() };
+        for line in text.lines() {
+            run.take_in(line);
+        }
+        // Run folders are moved; the weights lie where the folder is now.
+        if let Some(summary) = &mut run.summary {
+            summary.run_dir = dir.to_path_buf();
+        }
+        let record = fs::read_to_string(dir.join("run.yaml")).ok().and_then(|text| serde_saphyr::from_str::<Record>(&text).ok());
+        let last_epoch = run.epochs.last().map_or(0, |epoch| epoch.epoch + 1);
+        run.epochs_wanted = record.as_ref().map_or(last_epoch, |record| record.epochs);
+        run.data = record.map(|record| record.data);
+        Ok(run)
+    }
+
+    fn take_in(&mut self, line: &str) {
+        let Ok(value) = serde_json::from_str::<Value>(line) else { return };
+        match value["event"].as_str() {
+            Some("plan") => self.plan = serde_json::from_value(value).ok(),
+            Some("step") => self.steps.extend(serde_json::from_value::<StepReport>(value)),
+            Some("epoch") => self.epochs.extend(serde_json::from_value::<EpochReport>(value)),
+            Some("note") => self.notes.extend(value["text"].as_str().map(ToOwned::to_owned)),
+            Some("finished") => self.summary = serde_json::from_value(value).ok(),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::eval::Metrics;
+    use crate::train::TrainEvent;
+
+    #[test]
+    fn what_a_run_wrote_is_read_back_up_to_half_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let step =
+            StepReport { epoch: 0, step: 3, box_loss: 1.5, cls_loss: 2.0, dfl_loss: 0.5, lr: 0.01, grad_norm: 3.0, images_per_sec: 20.0 };
+        let metrics = Metrics { map50: 0.5, ..Metrics::default() };
+        let epoch =
+            EpochReport { epoch: 0, box_loss: 1.0, cls_loss: 1.0, dfl_loss: 1.0, metrics: metrics.clone(), lr: [0.01; 3], secs: 2.0 };
+        let summary = TrainSummary { run_dir: "elsewhere".into(), epochs_done: 1, stopped: false, best_epoch: 0, metrics, peak_bytes: 1 };
+        let lines = [
+            TrainEvent::Note("hello".into()).to_json(),
+            TrainEvent::Step(step).to_json(),
+            TrainEvent::Epoch(epoch.clone()).to_json(),
+            summary.to_json(),
+        ];
+        let text: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        fs::write(dir.path().join("events.jsonl"), text.join("\n") + "\n{\"event\":\"st").unwrap();
+        fs::write(dir.path().join("run.yaml"), "program: boxwright 0.1.0\nepochs: 7\ndata: /d/data.yaml\n").unwrap();
+
+        let run = SavedRun::read(dir.path()).unwrap();
+        assert_eq!((run.steps, run.epochs, run.notes), (vec![step], vec![epoch], vec!["hello".to_owned()]));
+        assert_eq!((run.epochs_wanted, run.data), (7, Some(PathBuf::from("/d/data.yaml"))));
+        assert_eq!(run.summary.unwrap().run_dir, dir.path());
+        assert!(!SavedRun::is_run(&dir.path().join("weights")));
+    }
+}

@@ -145,20 +145,18 @@ impl Session {
         let mut events = Vec::new();
         while start.elapsed() < budget {
             let Ok(message) = self.receiver.try_recv() else { break };
-            events.extend(self.absorb(message));
+            events.push(self.absorb(message));
         }
         events
     }
 
     /// Waits for the next event; `None` when no job is left.
     pub fn wait(&mut self) -> Option<Event> {
-        while !self.running.is_empty() {
-            let Ok(message) = self.receiver.recv() else { return None };
-            if let Some(event) = self.absorb(message) {
-                return Some(event);
-            }
+        if self.running.is_empty() {
+            return None;
         }
-        None
+        let message = self.receiver.recv().ok()?;
+        Some(self.absorb(message))
     }
 
     /// A flag that cancels the job with this id when set (for a Ctrl-C handler, which may do nothing else).
@@ -224,18 +222,18 @@ impl Session {
         }
     }
 
-    /// Changes the state by one message of a job; returns it as an event unless it is only bookkeeping.
-    fn absorb(&mut self, message: JobMessage) -> Option<Event> {
+    /// Changes the state by one message of a job; returns it as an event.
+    fn absorb(&mut self, message: JobMessage) -> Event {
         match message {
             JobMessage::Progress { job, done, total } => {
                 for status in self.jobs.iter_mut().filter(|status| status.id == job) {
                     (status.done, status.total) = (done, total);
                 }
-                Some(Event::Progress { job, done, total })
+                Event::Progress { job, done, total }
             }
             JobMessage::Event(event) => {
                 self.take_in(&event);
-                Some(event)
+                event
             }
             JobMessage::Finished { job, result } => {
                 self.running.retain(|running| running.id != job);
@@ -243,14 +241,14 @@ impl Session {
                 match result {
                     Ok(done) => {
                         self.take_in_done(&done);
-                        Some(Event::Finished { job, done })
+                        Event::Finished { job, done }
                     }
                     Err(failure) => {
                         // Who stopped a job knows it, and sees it end.
                         if failure.kind != FailureKind::Cancelled {
                             self.notice(&failure);
                         }
-                        Some(Event::Failed { job, failure })
+                        Event::Failed { job, failure }
                     }
                 }
             }
@@ -316,8 +314,8 @@ impl Session {
                 self.run.get_or_insert_default().summary = Some(summary.clone());
             }
             CommandDone::Exported(report) => self.export = Some(report.clone()),
-            CommandDone::Opened | CommandDone::Validated { .. } | CommandDone::Detected { .. } | CommandDone::Converted(_) => {}
-            CommandDone::SampleWritten { .. } | CommandDone::Benched(_) | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => {}
+            // Told by events, or only printed.
+            _ => {}
         }
     }
 

@@ -55,7 +55,7 @@ impl TrainForm {
             _ => (640, 100),
         };
         let batch = if n_train < 64 { 4 } else { 8 };
-        Self { imgsz, epochs, batch, name, ..Self::default() }
+        Self { epochs, batch, imgsz, name, ..Self::default() }
     }
 
     /// Why it cannot be started.
@@ -88,11 +88,13 @@ impl TrainForm {
     pub fn command_line(&self, data: &Path) -> String {
         let word = |path: &Path| shell_word(&path.display().to_string());
         let Self { model, epochs, batch, imgsz, .. } = self;
-        let mut line = format!("boxwright train --data {} --model {model} --epochs {epochs} --batch {batch} --imgsz {imgsz}", word(data));
-        if let Some(weights) = path_of(&self.start_weights) {
-            line += &format!(" --weights {}", word(&weights));
-        }
-        line + &format!(" --project {} --name {}", shell_word(self.project.trim()), shell_word(self.name.trim()))
+        let start = path_of(&self.start_weights).map_or_else(String::new, |weights| format!(" --weights {}", word(&weights)));
+        format!(
+            "boxwright train --data {} --model {model} --epochs {epochs} --batch {batch} --imgsz {imgsz}{start} --project {} --name {}",
+            word(data),
+            shell_word(self.project.trim()),
+            shell_word(self.name.trim())
+        )
     }
 
     /// Draws the fields. All are locked while a training runs.

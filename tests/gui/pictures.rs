@@ -74,7 +74,8 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
         }
         "detect" => {
             session.weights = Some("runs/parts/weights/best.safetensors".into());
-            session.detection_names = session.dataset.as_ref().unwrap().dataset.names.clone();
+            let names = session.dataset.as_ref().unwrap().dataset.names.clone();
+            session.detection_names = names;
             session.detections = fixture::detections(&session);
         }
         "export" => {

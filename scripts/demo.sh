@@ -26,7 +26,7 @@ export BOXWRIGHT_HOME="$out/home"
 step() { echo; echo "== $1  (${SECONDS}s)"; }
 
 step "a dataset with known faults"
-"$boxwright" sample "$out/broken" --images 24 --broken
+"$boxwright" sample "$out/broken" --images 32 --broken
 step "check it: exit code 1, because there are errors"
 "$boxwright" check "$out/broken" && { echo "error: the check found nothing" >&2; exit 1; }
 step "fix what is safe"

@@ -52,8 +52,8 @@ impl Dir {
     }
 
     /// A sample dataset of few small pictures.
-    fn sample(&self, name: &str, extra: &[&str]) -> PathBuf {
-        let args = [&["sample", name, "--images", "10", "--size", "96", "--seed", "3"], extra].concat();
+    fn sample(&self, name: &str, images: &str, extra: &[&str]) -> PathBuf {
+        let args = [&["sample", name, "--images", images, "--size", "96", "--seed", "3"], extra].concat();
         self.ok(&args);
         self.path(name)
     }
@@ -72,7 +72,7 @@ fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn a_sound_dataset_has_no_errors() {
     let dir = Dir::new();
-    dir.sample("parts", &[]);
+    dir.sample("parts", "10", &[]);
     let finished = last_json(&dir.ok(&["check", "parts", "--json"]));
     assert_eq!(finished["event"], "finished");
     assert_eq!(finished["result"]["errors"], 0);
@@ -82,7 +82,7 @@ fn a_sound_dataset_has_no_errors() {
 #[test]
 fn planted_faults_are_found_fixed_and_restored() {
     let dir = Dir::new();
-    let dataset = dir.sample("parts", &["--broken"]);
+    let dataset = dir.sample("parts", "28", &["--broken"]);
     let before = all_files(&dataset);
 
     let check = dir.boxwright(&["check", "parts", "--json"]);
@@ -108,7 +108,7 @@ fn planted_faults_are_found_fixed_and_restored() {
 #[test]
 fn the_loop_trains_measures_detects_and_exports() {
     let dir = Dir::new();
-    dir.sample("parts", &[]);
+    dir.sample("parts", "10", &[]);
     let train =
         ["train", "--data", "parts", "--model", "gelan-t", "--imgsz", "64", "--batch", "4", "--epochs", "2", "--name", "short", "--json"];
     let trained = last_json(&dir.ok(&train));
@@ -138,7 +138,7 @@ fn the_loop_trains_measures_detects_and_exports() {
 #[test]
 fn bad_input_is_one_error_line_with_a_hint_and_leaves_nothing_behind() {
     let dir = Dir::new();
-    dir.sample("parts", &[]);
+    dir.sample("parts", "10", &[]);
     dir.write("tabs/data.yaml", "train: images/train\nval: images/val\nnames:\n\t0: a\n");
     dir.write("nonames/data.yaml", "train: images/train\nval: images/val\n");
     dir.write("empty/data.yaml", "train: images/train\nval: images/val\nnames: [a]\n");
@@ -164,7 +164,7 @@ fn a_folder_that_is_not_empty_is_never_written_into() {
     dir.write("full/letter.txt", "precious");
     let before = all_files(&dir.path("full"));
     dir.mendable(&["sample", "full"]);
-    dir.sample("parts", &[]);
+    dir.sample("parts", "10", &[]);
     dir.mendable(&["convert", "parts", "full"]);
     assert_eq!(all_files(&dir.path("full")), before);
 }

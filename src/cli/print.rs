@@ -166,8 +166,11 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
     match done {
         CommandDone::Opened | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => Ok(()),
         CommandDone::Checked(report) => checked(report, out),
-        CommandDone::Fixed { receipt, dry_run } => fixed(receipt, if *dry_run { "would change" } else { "changed" }, out),
-        CommandDone::Undone(receipt) => fixed(receipt, "restored", out),
+        CommandDone::Fixed { receipt, dry_run } => {
+            let verb = if *dry_run { "would change" } else { "changed" };
+            fixed(receipt, &format!("{verb} {} rows in {} files", receipt.changes.len(), receipt.files.len()), out)
+        }
+        CommandDone::Undone(receipt) => fixed(receipt, &format!("restored {} files", receipt.files.len()), out),
         CommandDone::Converted(report) => {
             for loss in &report.losses {
                 writeln!(out, "lost: {loss}")?;
@@ -220,7 +223,7 @@ fn checked(report: &CheckReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{} findings in {n_images} images, {n_label_files} label files, {n_rows} rows", findings.len())
 }
 
-fn fixed(receipt: &Receipt, verb: &str, out: &mut impl Write) -> io::Result<()> {
+fn fixed(receipt: &Receipt, summary: &str, out: &mut impl Write) -> io::Result<()> {
     for change in &receipt.changes {
         let after = change.after.as_deref().unwrap_or("(removed)");
         writeln!(out, "{}:{} {}  {} -> {after}", change.file.display(), change.line, change.rule.id(), change.before)?;
@@ -228,7 +231,7 @@ fn fixed(receipt: &Receipt, verb: &str, out: &mut impl Write) -> io::Result<()> 
     for (file, reason) in &receipt.refused {
         writeln!(out, "left alone: {}: {reason}", file.display())?;
     }
-    writeln!(out, "{verb} {} rows in {} files", receipt.changes.len(), receipt.files.len())?;
+    writeln!(out, "{summary}")?;
     receipt.path.as_ref().map_or(Ok(()), |path| writeln!(out, "receipt: {}", path.display()))
 }
 

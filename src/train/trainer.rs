@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::config::Hyp;
+use super::config::OptimizerKind;
 use super::config::TrainConfig;
 use super::ema;
 use super::error::TrainError;
@@ -49,7 +50,10 @@ use crate::engine::Params;
 use crate::engine::Plan;
 use crate::engine::TensorId;
 use crate::engine::cpu::Executor;
+use crate::engine::cpu::optimizer::AdamWState;
+use crate::engine::cpu::optimizer::AdamWStep;
 use crate::engine::cpu::optimizer::SgdStep;
+use crate::engine::cpu::optimizer::adamw_step;
 use crate::engine::cpu::optimizer::clip_gradients;
 use crate::engine::cpu::optimizer::ema_update;
 use crate::engine::cpu::optimizer::sgd_step;
@@ -63,6 +67,8 @@ use crate::yolo::Network;
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsInfo;
 
+/// Share of the old mean square that AdamW keeps.
+const ADAMW_BETA2: f32 = 0.999;
 /// Largest norm of the gradient.
 const MAX_GRAD_NORM: f32 = 10.0;
 /// Pictures of a validation batch at most: more only costs memory on a CPU.
@@ -213,6 +219,12 @@ impl StepExecutor {
     }
 }
 
+/// What the optimizer remembers of earlier gradients.
+enum OptimizerMemory {
+    Sgd { velocity: Params },
+    AdamW(AdamWState),
+}
+
 /// The best epoch so far.
 struct Best {
     epoch: usize,
@@ -234,7 +246,7 @@ struct Run<'a, 'b> {
     /// The same network with averaged parameters: what is validated and kept.
     average: Network,
     gradients: Params,
-    velocity: Params,
+    memory: OptimizerMemory,
     /// Optimizer steps so far.
     n_updates: usize,
     /// Norm of the gradient at the last of them.
@@ -269,7 +281,10 @@ impl<'a, 'b> Run<'a, 'b> {
             executors,
             average: network.clone(),
             gradients: network.params.zeros_like(),
-            velocity: network.params.zeros_like(),
+            memory: match hyp.optimizer {
+                OptimizerKind::Sgd => OptimizerMemory::Sgd { velocity: network.params.zeros_like() },
+                OptimizerKind::AdamW => OptimizerMemory::AdamW(AdamWState::new(&network.params)),
+            },
             network,
             n_updates: 0,
             grad_norm: 0.0,
@@ -311,8 +326,12 @@ impl<'a, 'b> Run<'a, 'b> {
             .map(|step| step.executor.plan.memory(&self.network.params))
             .map(|memory| memory.activations + memory.workspace)
             .sum();
-        // Gradients and velocities; and the file image while weights are written.
-        let own = arenas + 3 * parameters;
+        // Gradients and what the optimizer remembers; and the file image while weights are written.
+        let remembered = match self.hyp.optimizer {
+            OptimizerKind::Sgd => 1,
+            OptimizerKind::AdamW => 2,
+        };
+        let own = arenas + (2 + remembered) * parameters;
         let batches = loader::planned_bytes(&self.set, self.config.batch, loader::default_workers());
         memory::resident_bytes() + own as u64 + batches + self.validator.planned_bytes(&self.network)
     }
@@ -384,12 +403,19 @@ impl<'a, 'b> Run<'a, 'b> {
         if !self.grad_norm.is_finite() {
             return;
         }
-        let step = SgdStep {
-            lr: settings.lr.map(|lr| lr as f32),
-            momentum: settings.momentum as f32,
-            weight_decay: self.schedule.weight_decay() as f32,
-        };
-        sgd_step(&mut self.network.params, &self.gradients, &mut self.velocity, self.n_updates == 0, &step);
+        let lr = settings.lr.map(|lr| lr as f32);
+        let weight_decay = self.schedule.weight_decay() as f32;
+        let (params, gradients) = (&mut self.network.params, &self.gradients);
+        match &mut self.memory {
+            OptimizerMemory::Sgd { velocity } => {
+                let step = SgdStep { lr, momentum: settings.momentum as f32, weight_decay };
+                sgd_step(params, gradients, velocity, self.n_updates == 0, &step);
+            }
+            OptimizerMemory::AdamW(state) => {
+                let betas = [self.hyp.momentum as f32, ADAMW_BETA2];
+                adamw_step(params, gradients, state, &AdamWStep { lr, betas, weight_decay, amsgrad: false });
+            }
+        }
         self.gradients.values.fill(0.0);
         self.n_updates += 1;
         let decay = ema::decay(self.hyp, self.n_updates);

@@ -3,7 +3,8 @@
 //! In:  arenas of the same table: parameters, gradients, velocities, averages. Out: the same, changed in place.
 //!
 //! Each value is changed on its own, and the one sum (the norm) is added in pieces of fixed size, so results do not depend on
-//! the number of threads. Never decides a learning rate: `train::schedule` does. Source: PyTorch's `SGD` and `clip_grad_norm_`.
+//! the number of threads. Never decides a learning rate: `train::schedule` does. Source: PyTorch's `SGD`, `AdamW` and
+//! `clip_grad_norm_`.
 
 use rayon::prelude::*;
 
@@ -17,6 +18,39 @@ pub struct SgdStep {
     /// Of group 1.
     pub weight_decay: f32,
 }
+
+/// Settings of one AdamW step; index 0 to 2 of `lr` is the optimizer group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWStep {
+    pub lr: [f32; 3],
+    /// Share of the old mean and of the old mean square that is kept.
+    pub betas: [f32; 2],
+    /// Of group 1; it shrinks the weights by itself, apart from the gradient.
+    pub weight_decay: f32,
+    /// Divides by the largest mean square so far, as the published trainer does, instead of the present one.
+    pub amsgrad: bool,
+}
+
+/// What AdamW remembers of earlier gradients.
+#[derive(Clone, Debug)]
+pub struct AdamWState {
+    mean: Params,
+    square: Params,
+    /// Only used with `amsgrad`.
+    largest: Params,
+    n_steps: i32,
+}
+
+impl AdamWState {
+    /// Before the first step.
+    pub fn new(params: &Params) -> Self {
+        let zeros = params.zeros_like();
+        Self { mean: zeros.clone(), square: zeros, largest: Params::default(), n_steps: 0 }
+    }
+}
+
+/// Added to the root of the mean square.
+const ADAM_EPS: f32 = 1e-8;
 
 /// Values of one piece of work.
 const BLOCK: usize = 1 << 14;
@@ -74,6 +108,55 @@ pub fn sgd_step(params: &mut Params, gradients: &Params, velocity: &mut Params, 
     });
 }
 
+/// AdamW as in PyTorch: decay first, then the bias-corrected mean over the root of the bias-corrected mean square.
+///
+/// Running statistics are not touched.
+pub fn adamw_step(params: &mut Params, gradients: &Params, state: &mut AdamWState, step: &AdamWStep) {
+    assert_eq!(params.values.len(), gradients.values.len());
+    let AdamWStep { lr, betas: [beta1, beta2], weight_decay, amsgrad } = *step;
+    state.n_steps += 1;
+    let correction = |beta: f32| (1.0 - f64::from(beta).powi(state.n_steps)) as f32;
+    let (correction1, correction2) = (correction(beta1), correction(beta2).sqrt());
+    if amsgrad && state.largest.values.is_empty() {
+        state.largest = params.zeros_like();
+    }
+    for id in params.ids() {
+        let Some(group) = params.spec(id).kind.group() else { continue };
+        let (lr, decay) = (lr[group], if group == 1 { weight_decay } else { 0.0 });
+        let range = params.range(id);
+        let values = params.values[range.clone()].par_chunks_mut(BLOCK);
+        let means = state.mean.values[range.clone()].par_chunks_mut(BLOCK);
+        let squares = state.square.values[range.clone()].par_chunks_mut(BLOCK);
+        let gradients = gradients.values[range.clone()].par_chunks(BLOCK);
+        let blocks = values.zip(means).zip(squares).zip(gradients);
+        let update = |value: &mut f32, mean: &mut f32, square: f32| {
+            *value -= lr * decay * *value;
+            *value -= lr / correction1 * *mean / (square.sqrt() / correction2 + ADAM_EPS);
+        };
+        let remember = |mean: &mut f32, square: &mut f32, gradient: f32| {
+            *mean += (1.0 - beta1) * (gradient - *mean);
+            *square = beta2 * *square + (1.0 - beta2) * gradient * gradient;
+        };
+        if amsgrad {
+            let largest = state.largest.values[range].par_chunks_mut(BLOCK);
+            blocks.zip(largest).for_each(|((((values, means), squares), gradients), largest)| {
+                for (index, &gradient) in gradients.iter().enumerate() {
+                    remember(&mut means[index], &mut squares[index], gradient);
+                    largest[index] = largest[index].max(squares[index]);
+                    update(&mut values[index], &mut means[index], largest[index]);
+                }
+            });
+        } else {
+            blocks.for_each(|(((values, means), squares), gradients)| {
+                for (index, &gradient) in gradients.iter().enumerate() {
+                    remember(&mut means[index], &mut squares[index], gradient);
+                    update(&mut values[index], &mut means[index], squares[index]);
+                }
+            });
+        }
+    }
+}
+
 /// `ema = decay * ema + (1 - decay) * params`, over every value, running statistics too.
 pub fn ema_update(ema: &mut Params, params: &Params, decay: f64) {
     assert_eq!(ema.values.len(), params.values.len());
@@ -87,7 +170,7 @@ pub fn ema_update(ema: &mut Params, params: &Params, decay: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{SgdStep, clip_gradients, ema_update, sgd_step};
+    use super::{AdamWState, AdamWStep, SgdStep, adamw_step, clip_gradients, ema_update, sgd_step};
     use crate::engine::golden::{Golden, assert_close};
     use crate::engine::params::{ParamKind, ParamSpec, Params};
 
@@ -136,9 +219,7 @@ mod tests {
         assert_eq!(ema.values, [2.5, 0.75]);
     }
 
-    #[test]
-    fn sgd_agrees_with_the_reference() {
-        let golden = Golden::open("optimizers.safetensors");
+    fn golden_params(golden: &Golden, prefix: &str) -> Params {
         let tensors = [
             ("conv.weight", ParamKind::ConvWeight),
             ("bn.weight", ParamKind::BnGamma),
@@ -146,7 +227,36 @@ mod tests {
             ("head.weight", ParamKind::ConvWeight),
             ("head.bias", ParamKind::ConvBias),
         ];
-        let read = |prefix: &str| params_of(&tensors.map(|(name, kind)| (name, kind, golden.f32s(&format!("{prefix}.{name}")))));
+        params_of(&tensors.map(|(name, kind)| (name, kind, golden.f32s(&format!("{prefix}.{name}")))))
+    }
+
+    #[test]
+    fn adamw_agrees_with_the_reference() {
+        let golden = Golden::open("optimizers.safetensors");
+        let mut params = golden_params(&golden, "AdamW.step0");
+        let mut state = AdamWState::new(&params);
+        for number in 1..=3 {
+            let step = AdamWStep { lr: [0.001; 3], betas: [0.937, 0.999], weight_decay: 0.0005, amsgrad: true };
+            adamw_step(&mut params, &golden_params(&golden, &format!("grad{number}")), &mut state, &step);
+            let reference = golden_params(&golden, &format!("AdamW.step{number}"));
+            assert_close(&format!("step {number}"), &params.values, &reference.values, 1e-6, 0.0);
+        }
+    }
+
+    #[test]
+    fn a_first_step_of_adamw_moves_each_value_by_the_learning_rate() {
+        let mut params = params_of(&[("a", ParamKind::ConvBias, vec![1.0, 1.0]), ("mean", ParamKind::BnMean, vec![3.0])]);
+        let gradients = params_of(&[("a", ParamKind::ConvBias, vec![5.0, -0.001]), ("mean", ParamKind::BnMean, vec![1.0])]);
+        let mut state = AdamWState::new(&params);
+        let step = AdamWStep { lr: [0.1; 3], betas: [0.9, 0.999], weight_decay: 0.0, amsgrad: false };
+        adamw_step(&mut params, &gradients, &mut state, &step);
+        assert_close("values", &params.values, &[0.9, 1.1, 3.0], 1e-4, 0.0);
+    }
+
+    #[test]
+    fn sgd_agrees_with_the_reference() {
+        let golden = Golden::open("optimizers.safetensors");
+        let read = |prefix: &str| golden_params(&golden, prefix);
         let mut params = read("SGD.step0");
         let mut velocity = params.zeros_like();
         for number in 1..=3 {

@@ -19,11 +19,17 @@ pub(super) fn failure(failure: &Failure) {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Json,
+    Text,
+    /// Text, and stderr is a terminal with a progress line that is overwritten in place.
+    Live,
+}
+
 /// Prints events as they come.
 pub(super) struct Printer {
-    json: bool,
-    /// Whether stderr shows a progress line that is overwritten in place.
-    live: bool,
+    style: Style,
     progress_shown: bool,
     epoch_table_begun: bool,
     total_steps: Option<(usize, usize)>,
@@ -31,8 +37,12 @@ pub(super) struct Printer {
 
 impl Printer {
     pub(super) fn new(json: bool) -> Self {
-        let live = !json && io::stderr().is_terminal();
-        Self { json, live, progress_shown: false, epoch_table_begun: false, total_steps: None }
+        let style = match (json, io::stderr().is_terminal()) {
+            (true, _) => Style::Json,
+            (false, true) => Style::Live,
+            (false, false) => Style::Text,
+        };
+        Self { style, progress_shown: false, epoch_table_begun: false, total_steps: None }
     }
 
     /// Prints one event.
@@ -41,7 +51,7 @@ impl Printer {
     /// Stdout cannot be written.
     pub(super) fn event(&mut self, event: &Event) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        if self.json {
+        if self.style == Style::Json {
             if let Some(line) = json::line(event) {
                 writeln!(out, "{line}")?;
                 out.flush()?;
@@ -121,7 +131,7 @@ impl Printer {
     }
 
     fn progress(&mut self, text: &str) {
-        if self.live {
+        if self.style == Style::Live {
             // A lost progress line is no loss.
             write!(io::stderr(), "\r\x1b[K{text}").ok();
             self.progress_shown = true;

@@ -98,14 +98,14 @@ impl Hyp {
     pub fn small_data() -> Self {
         Self {
             optimizer: OptimizerKind::AdamW,
-            lr0: 0.001,
+            lr0: 0.0015,
             momentum: 0.9,
             weight_decay: 0.01,
             warmup_bias_lr: 0.0,
             warmup_min_batches: 50,
             nominal_batch: 0,
             cos_lr: true,
-            ema_decay: 0.998,
+            ema_decay: 0.999,
             ema_tau: 200.0,
             ..Self::scratch_high()
         }

@@ -191,20 +191,20 @@ impl RunFolder {
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     let write = || -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().prefix(".writing-").permissions(plain_permissions()).tempfile_in(folder)?;
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        {
+            // As any other file: temporary ones can be read by their owner alone.
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(fs::Permissions::from_mode(0o666));
+        }
+        let mut file = builder.prefix(".writing-").tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())
     };
     write().map_err(|source| write_error(path, source))
-}
-
-/// As the system's mask says, not only for the owner as temporary files usually are.
-#[cfg(unix)]
-fn plain_permissions() -> fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    fs::Permissions::from_mode(0o666)
 }
 
 fn write_error(path: &Path, source: io::Error) -> TrainError {

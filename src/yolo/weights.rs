@@ -138,7 +138,14 @@ pub fn transfer(target: &mut Network, source: &Network) -> TransferReport {
 
 fn write(path: &Path, network: &Network, info: &WeightsInfo) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        // As any other file: temporary ones can be read by their owner alone.
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder)?;
     write_tensors(file.as_file_mut(), network, info)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;

@@ -20,6 +20,7 @@ use super::status;
 use super::textures::Textures;
 use super::theme::{self, palette};
 use super::train::TrainPanel;
+use super::welcome;
 use super::welcome::Welcome;
 use crate::session::Command;
 use crate::session::JobKind;
@@ -79,6 +80,7 @@ impl Window {
             self.data.leave_image();
         }
         let before = self.workspace;
+        self.data.follow(session);
         self.top_bar_ui(ui, session, &mut out);
         let mut view = View { session, textures: &mut self.textures, out: &mut out, hides_boxes: self.hides_boxes };
         status::ui(ui, &mut view, self.data.n_labels());
@@ -91,6 +93,7 @@ impl Window {
             Workspace::Export => self.export.ui(ui, &mut view),
         });
         notices::ui(ui, &mut view);
+        welcome::drop_hint_ui(ui);
         for path in ui.input(|input| input.raw.dropped_files.iter().map(|file| file.path().to_path_buf()).collect::<Vec<_>>()) {
             out.commands.push(Command::Open(path));
         }

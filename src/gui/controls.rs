@@ -2,7 +2,7 @@
 //!
 //! Each draws itself and returns what was done to it. All have accessible names; a disabled one says why in its tooltip.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use egui::{
     Align, Align2, Button, Color32, CursorIcon, Frame, Layout, Margin, Rect, Response, RichText, Role, Sense, Stroke, StrokeKind, TextEdit,
@@ -338,15 +338,6 @@ pub fn duration(secs: f64) -> String {
         3600.. => format!("{} h {:02} min", secs / 3600, secs % 3600 / 60),
         60.. => format!("{} min {:02} s", secs / 60, secs % 60),
         _ => format!("{secs} s"),
-    }
-}
-
-/// The last parts of a path, enough to know it by.
-pub fn short_path(path: &Path) -> String {
-    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-    match parts.len() {
-        0..=3 => path.display().to_string(),
-        n => format!("…/{}", parts[n - 2..].join("/")),
     }
 }
 

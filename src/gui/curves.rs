@@ -13,7 +13,7 @@ use crate::train::{EpochReport, StepReport};
 /// Points of a line that are drawn.
 const MAX_POINTS: usize = 2000;
 /// Weight of the past in the running mean.
-const SMOOTHING: f64 = 0.95;
+const SMOOTHING: f64 = 0.9;
 
 /// How the losses are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,7 @@ fn base_plot<'a>(ui: &mut Ui, name: &'static str, height: f32, least_x: f64) -> 
         .include_x(0.0)
         .include_x(least_x)
         .grid_color(palette(ui).border)
+        .cursor_color(palette(ui).faint)
         .grid_fade(0.0)
         .y_axis_min_width(34.0)
         .x_grid_spacer(|input| marks(&input, 90.0, 1.0))
@@ -188,7 +189,7 @@ fn marks(input: &GridInput, spacing: f64, least_step: f64) -> Vec<GridMark> {
     // The smallest step that egui_plot would draw is eight points wide.
     let wanted = (input.base_step_size * spacing / 8.0).max(least_step).max(1e-9);
     let power = 10f64.powf(wanted.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= wanted * 0.999).unwrap_or(wanted);
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= wanted * 0.999).unwrap_or(wanted);
     let (low, high) = input.bounds;
     let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
     // A degenerate range would ask for lines without end.

@@ -85,6 +85,13 @@ impl DataPanel {
         self.listing = Some(listing);
     }
 
+    /// Takes note of what is open, also while another workspace is shown.
+    pub fn follow(&mut self, session: &Session) {
+        if let Some(open) = &session.dataset {
+            self.update_listing(open);
+        }
+    }
+
     /// Goes to another image of the listing.
     pub fn step(&mut self, forward: bool) {
         let n_images = self.listing.as_ref().map_or(0, |listing| listing.images.len());

@@ -142,7 +142,7 @@ impl TrainPanel {
                     let scales = [(false, "Linear", "Linear scale"), (true, "Log", "Logarithmic scale")];
                     controls::segmented(ui, &mut self.style.is_log, &scales);
                     ui.spacing_mut().item_spacing.x = 12.0;
-                    let text = "Running mean over about 20 steps, before the single steps";
+                    let text = "Running mean over about 10 steps, before the single steps";
                     ui.checkbox(&mut self.style.is_smooth, "Smooth").on_hover_text(text);
                 });
             });

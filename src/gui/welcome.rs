@@ -1,6 +1,8 @@
 //! The first screen: ways to a dataset.
 
-use egui::{Margin, RichText, Ui};
+use std::path::Path;
+
+use egui::{Align2, Id, LayerId, Margin, Order, RichText, Stroke, StrokeKind, Ui};
 
 use super::action::Action;
 use super::app::View;
@@ -39,7 +41,6 @@ impl Welcome {
                 });
             });
         });
-        drop_hint_ui(ui);
     }
 
     fn open_ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
@@ -84,13 +85,26 @@ impl Welcome {
                 controls::section(ui, "Recent");
                 ui.spacing_mut().item_spacing.y = 4.0;
                 for path in recent.iter().take(4) {
-                    if ui.link(controls::short_path(path)).on_hover_text(path.display().to_string()).clicked() {
+                    if recent_ui(ui, path) {
                         view.ask(Command::Open(path.clone()));
                     }
                 }
             }
         });
     }
+}
+
+/// A dataset that was opened lately: its folder's name, and where that is.
+fn recent_ui(ui: &mut Ui, path: &Path) -> bool {
+    let folder = if path.extension().is_some() { path.parent().unwrap_or(path) } else { path };
+    let name = folder.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned());
+    ui.horizontal(|ui| {
+        let response = ui.link(name).on_hover_text(path.display().to_string());
+        let place = folder.parent().unwrap_or(folder).display().to_string();
+        ui.add(egui::Label::new(RichText::new(place).small().color(palette(ui).faint)).truncate());
+        response.clicked()
+    })
+    .inner
 }
 
 fn sample_ui(ui: &mut Ui, view: &mut View<'_>) {
@@ -108,19 +122,14 @@ fn sample_ui(ui: &mut Ui, view: &mut View<'_>) {
 }
 
 /// While something is dragged over the window: what happens when it is dropped.
-fn drop_hint_ui(ui: &Ui) {
+pub fn drop_hint_ui(ui: &Ui) {
     if ui.input(|input| input.raw.hovered_files.is_empty()) {
         return;
     }
     let palette = palette(ui);
-    let rect = ui.max_rect().shrink(14.0);
-    ui.painter().rect(
-        rect,
-        theme::CARD_RADIUS,
-        palette.accent_soft.gamma_multiply(0.8),
-        egui::Stroke::new(2.0, palette.accent),
-        egui::StrokeKind::Inside,
-    );
+    let painter = ui.ctx().layer_painter(LayerId::new(Order::Foreground, Id::unique("drop hint")));
+    let rect = ui.ctx().content_rect().shrink(14.0);
+    painter.rect(rect, theme::CARD_RADIUS, palette.accent_soft.gamma_multiply(0.85), Stroke::new(2.0, palette.accent), StrokeKind::Inside);
     let font = egui::TextStyle::Heading.resolve(ui.style());
-    ui.painter().text(rect.center(), egui::Align2::CENTER_CENTER, "Drop to open", font, palette.strong);
+    painter.text(rect.center(), Align2::CENTER_CENTER, "Drop to open", font, palette.strong);
 }

@@ -2,8 +2,10 @@
 //!
 //! In:  a picture, its detections and the class names. Out: files in one folder, or a JSON object.
 //!
-//!     OUT/NAME.jpg           the picture with boxes, in the format of the source (JPEG where it is neither PNG nor BMP)
-//!     OUT/labels/NAME.txt    a row `class cx cy w h score` a box, fractions of the picture, the surest box last
+//! ```text
+//! OUT/NAME.jpg           the picture with boxes, in the format of the source (JPEG where it is neither PNG nor BMP)
+//! OUT/labels/NAME.txt    a row `class cx cy w h score` a box, fractions of the picture, the surest box last
+//! ```
 //!
 //! NAME is that of the source file; where two sources share it, the later ones get `-2`, `-3`, … Files are whole or absent.
 //!

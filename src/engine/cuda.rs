@@ -1,7 +1,36 @@
-//! NVIDIA devices: whether the driver is there, and what it lists.
+//! The CUDA executor: NVIDIA devices, kernels, convolutions, and what runs a plan on them.
 //!
-//! The driver's library is opened at run time, so the program starts where nothing of CUDA is installed. It is asked for
-//! before any call, because cudarc panics on a missing library.
+//! Libraries are opened at run time, so the program starts where nothing of CUDA is installed. They are asked for before
+//! any call, because cudarc panics on a missing library.
+
+#[cfg(feature = "cuda")]
+pub mod error;
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "calls the driver")]
+pub mod gpu;
+#[cfg(feature = "cuda")]
+pub mod pieces;
+
+/// Number format of activations and of what convolutions read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// From sm_80 on.
+    Bf16,
+    /// With loss scaling; for cards before sm_80.
+    F16,
+    /// For comparisons with the CPU. No TF32.
+    F32,
+}
+
+impl Precision {
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+}
 
 /// Why no device can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,11 @@ pub mod error;
 #[expect(unsafe_code, reason = "calls the driver")]
 pub mod gpu;
 #[cfg(feature = "cuda")]
+pub mod kernels;
+#[cfg(feature = "cuda")]
 pub mod pieces;
+#[cfg(all(test, feature = "gpu-tests"))]
+mod testing;
 
 /// Number format of activations and of what convolutions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

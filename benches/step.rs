@@ -7,7 +7,7 @@
 
 use boxwright::engine::cpu::Executor;
 use boxwright::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
-use boxwright::engine::gradients::append_gradients;
+use boxwright::engine::gradients::{GradientStyle, append_gradients};
 use boxwright::engine::{BnMode, LossSpec, Plan};
 use boxwright::yolo::network::{Network, NetworkGraph};
 use boxwright::yolo::variant::Model;
@@ -34,11 +34,11 @@ fn bench_train(network: Network, batch: usize, side: usize, steps: usize) {
     let mut built = network.graph(batch, side, side, BnMode::Batch);
     let loss = built.append_loss(N_BOXES, LossSpec::published(N_CLASSES, built.aux.is_some()));
     let NetworkGraph { mut graph, input, .. } = built;
-    append_gradients(&mut graph);
+    append_gradients(&mut graph, GradientStyle::Added);
     let mut params = network.params;
     let plan = Plan::new(graph, &[loss.items]);
     let planned = plan.memory(&params);
-    println!("{} nodes, arena {:.1} MB, bound {:.1} MB", plan.graph.nodes.len(), mb(4 * plan.arena_len), mb(4 * plan.lower_bound()));
+    println!("{} nodes, arena {:.1} MB, bound {:.1} MB", plan.graph.nodes.len(), mb(plan.arena_bytes), mb(plan.lower_bound()));
     let image: Vec<f32> = (0..batch * side * side * 3).map(|i| (i * 7919 % 1009) as f32 / 1009.0).collect();
     let truth = truth(batch, side as f32);
 
@@ -76,7 +76,7 @@ fn bench_infer(network: &Network, batch: usize, side: usize, steps: usize) {
     let mut params = network.params.clone();
     let plan = Plan::new(graph, &[decoded]);
     let planned = plan.memory(&params);
-    println!("{} nodes, arena {:.1} MB, bound {:.1} MB", plan.graph.nodes.len(), mb(4 * plan.arena_len), mb(4 * plan.lower_bound()));
+    println!("{} nodes, arena {:.1} MB, bound {:.1} MB", plan.graph.nodes.len(), mb(plan.arena_bytes), mb(plan.lower_bound()));
     let image: Vec<f32> = (0..batch * side * side * 3).map(|i| (i * 7919 % 1009) as f32 / 1009.0).collect();
     let mut executor = Executor::frozen(plan, &params);
     let mut best = Duration::MAX;

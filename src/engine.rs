@@ -7,6 +7,7 @@ pub(crate) mod golden;
 pub mod gradients;
 pub mod graph;
 pub mod op;
+pub mod packed;
 pub mod params;
 pub mod plan;
 

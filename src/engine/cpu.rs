@@ -32,10 +32,13 @@ use self::conv::PackedWeights;
 use self::operands::Operands;
 use self::pool::Window;
 use self::view::{View, ViewMut};
-use super::graph::TensorId;
+use super::graph::{Shape, TensorId};
 use super::op::{BnMode, BnParams, Op};
 use super::params::{ParamId, Params};
 use super::plan::Plan;
+
+/// Elements of f32 in a cache line.
+const CACHE_LINE: usize = 16;
 
 /// Runs a plan on the CPU. Owns the activation arena; parameters and gradients belong to the caller.
 pub struct Executor {
@@ -78,8 +81,8 @@ impl Lent<'_> {
 
 impl Executor {
     pub fn new(plan: Plan) -> Self {
-        let arena = vec![0.0; plan.arena_len + super::plan::ALIGN];
-        let arena_start = arena.as_ptr().align_offset(super::plan::ALIGN * size_of::<f32>()).min(super::plan::ALIGN);
+        let arena = vec![0.0; plan.arena_bytes / size_of::<f32>() + CACHE_LINE];
+        let arena_start = arena.as_ptr().align_offset(CACHE_LINE * size_of::<f32>()).min(CACHE_LINE);
         let operands: Vec<Operands> = plan.graph.nodes.iter().map(|node| Operands::new(&plan, &node.inputs, &node.outputs)).collect();
         let scratch_len = operands.iter().map(Operands::scratch_len).max().unwrap_or(0);
         Self { plan, arena, arena_start, operands, scratch: vec![0.0; scratch_len], frozen: Vec::new() }
@@ -149,14 +152,45 @@ impl Executor {
         let Self { plan, arena, arena_start, operands, scratch, frozen } = self;
         let op = &plan.graph.nodes[index].op;
         let frozen = frozen.get(index).and_then(Option::as_ref);
-        operands[index].with_views(&mut arena[*arena_start..], scratch, |inputs, outputs| run_op(op, inputs, outputs, lent, frozen));
+        let firsts = &plan.graph.nodes[index].firsts;
+        operands[index].with_views(&mut arena[*arena_start..], scratch, |inputs, outputs| {
+            // Copies of a part of the value are taken from its first place.
+            let n_whole = firsts.len() - firsts.iter().zip(&*outputs).filter(|&(_, output)| output.shape.c < outputs[0].shape.c).count();
+            let n_whole = if is_one_value(op) { n_whole } else { outputs.len() };
+            let (whole, parts) = outputs.split_at_mut(n_whole);
+            run_op(op, inputs, whole, lent, frozen);
+            for (part, &first) in parts.iter_mut().zip(&firsts[n_whole..]) {
+                part.copy_from(whole[0].as_view().channels(first, part.shape.c));
+            }
+        });
     }
+}
+
+/// Whether all outputs of a node are places of one value.
+fn is_one_value(op: &Op) -> bool {
+    matches!(op, Op::Input | Op::Conv { .. } | Op::BnAct { .. } | Op::AvgPool2 | Op::MaxPool { .. } | Op::Upsample2 | Op::NearestSum)
+}
+
+/// The gradient of a value from pieces that cover some of its channels: their sum in `sum`, unless each covers all.
+fn whole_gradients<'a>(pieces: &[View<'a>], firsts: &[usize], c: usize, sum: &'a mut Vec<f32>) -> Vec<View<'a>> {
+    if pieces.iter().all(|piece| piece.shape.c == c) {
+        return pieces.to_vec();
+    }
+    let shape = Shape { c, ..pieces[0].shape };
+    sum.resize(shape.len(), 0.0);
+    for (piece, &first) in pieces.iter().zip(firsts) {
+        for (pixel, sums) in sum.chunks_exact_mut(c).enumerate() {
+            add(&mut sums[first..first + piece.shape.c], piece.pixel(pixel));
+        }
+    }
+    vec![View::packed(sum, shape)]
 }
 
 /// Runs one node.
 fn run_op(op: &Op, inputs: &[View], outputs: &mut [ViewMut], lent: &mut Lent, frozen: Option<&PackedWeights>) {
     match op {
-        Op::Input => {}
+        // The caller filled the first.
+        Op::Input => copy_first_to_others(outputs),
         Op::Conv { spec, weight, bias, act } => {
             let params = lent.params();
             let packed;
@@ -218,30 +252,46 @@ fn run_op(op: &Op, inputs: &[View], outputs: &mut [ViewMut], lent: &mut Lent, fr
             let (d_weight, d_bias) = weight_and_bias(gradients, *weight, *bias);
             conv::conv_backward_weight(*spec, inputs[0], inputs[1], d_weight, d_bias);
         }
-        Op::BnActBackwardReduce { bns, act, n_grads } => {
+        Op::BnActBackwardReduce { bns, act, grads } => {
             let (params, gradients) = lent.training();
-            let (branches, _) = branches(bns, &inputs[*n_grads..], params);
+            let (branches, _) = branches(bns, &inputs[grads.len()..], params);
             let sums = packed_mut(&mut outputs[0]);
-            bn_act::bn_act_backward_reduce(&inputs[..*n_grads], &branches, *act, sums);
-            let c = inputs[0].shape.c;
+            let c = inputs[grads.len()].shape.c;
+            let mut sum = Vec::new();
+            let d_out = whole_gradients(&inputs[..grads.len()], grads, c, &mut sum);
+            bn_act::bn_act_backward_reduce(&d_out, &branches, *act, sums);
             for (bn, sums) in bns.iter().zip(sums.chunks_exact(2 * c)) {
                 add(gradients.get_mut(bn.beta), &sums[..c]);
                 add(gradients.get_mut(bn.gamma), &sums[c..]);
             }
         }
-        Op::BnActBackward { bns, act, n_grads, residual, accumulate_residual } => {
-            let (branches, rest) = branches(bns, &inputs[*n_grads..], lent.params());
+        Op::BnActBackward { bns, act, grads, residual, accumulate_residual } => {
+            let (branches, rest) = branches(bns, &inputs[grads.len()..], lent.params());
             let residual = residual.then_some(*accumulate_residual);
-            bn_act::bn_act_backward(&inputs[..*n_grads], &branches, *act, packed(rest[0]), residual, outputs);
+            let mut sum = Vec::new();
+            let d_out = whole_gradients(&inputs[..grads.len()], grads, outputs[0].shape.c, &mut sum);
+            bn_act::bn_act_backward(&d_out, &branches, *act, packed(rest[0]), residual, outputs);
         }
-        Op::AvgPool2Backward { n_grads: _, accumulate } => pool::avg_pool2_backward(inputs, outputs[0].reborrow(), *accumulate),
-        Op::MaxPoolBackward { kernel, stride, pad, n_grads: _, accumulate } => {
+        Op::AvgPool2Backward { grads, accumulate } => {
+            let mut sum = Vec::new();
+            let d_y = whole_gradients(inputs, grads, outputs[0].shape.c, &mut sum);
+            pool::avg_pool2_backward(&d_y, outputs[0].reborrow(), *accumulate);
+        }
+        Op::MaxPoolBackward { kernel, stride, pad, grads, accumulate } => {
             let window = Window { kernel: *kernel, stride: *stride, pad: *pad };
-            pool::max_pool_backward(inputs[0], &inputs[1..], window, outputs[0].reborrow(), *accumulate);
+            let mut sum = Vec::new();
+            let d_y = whole_gradients(&inputs[1..], grads, outputs[0].shape.c, &mut sum);
+            pool::max_pool_backward(inputs[0], &d_y, window, outputs[0].reborrow(), *accumulate);
         }
-        Op::Upsample2Backward { n_grads: _, accumulate } => nearest::block_sum(inputs, 2, outputs[0].reborrow(), *accumulate),
-        Op::NearestSumBackward { factor, n_grads: _, accumulate } => {
-            nearest::block_sum(inputs, *factor, outputs[0].reborrow(), *accumulate);
+        Op::Upsample2Backward { grads, accumulate } => {
+            let mut sum = Vec::new();
+            let d_y = whole_gradients(inputs, grads, outputs[0].shape.c, &mut sum);
+            nearest::block_sum(&d_y, 2, outputs[0].reborrow(), *accumulate);
+        }
+        Op::NearestSumBackward { factor, grads, accumulate } => {
+            let mut sum = Vec::new();
+            let d_y = whole_gradients(inputs, grads, outputs[0].shape.c, &mut sum);
+            nearest::block_sum(&d_y, *factor, outputs[0].reborrow(), *accumulate);
         }
     }
 }

@@ -7,13 +7,29 @@
 //! concatenation and channel split need no nodes here either. Every channel of a buffer is produced once, so when the walk
 //! meets its producer, all consumers have been met and the gradient is complete.
 //!
+//! Where convolutions write packed tensors only (see `packed`), the gradient of a value is not one buffer but **pieces**: each
+//! consumer writes its own, and the backward node of the producer reads them all and adds them up on the way.
+//!
 //! Never computes a number, and never reorders or changes a forward node.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::graph::{DType, Graph, Node, Shape, TensorId};
 use super::op::{Act, BnMode, Op};
+
+/// How the gradients of several consumers of one value come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradientStyle {
+    /// In one buffer: the first consumer overwrites, later ones add. Least memory.
+    Added,
+    /// Each consumer writes a packed buffer of its own, and the producer's backward adds them up. Only outputs of
+    /// convolutions, whose backward needs one packed gradient, are added up as above.
+    Pieces,
+}
+
+/// Most pieces of one value that a backward node reads.
+pub const MAX_PIECES: usize = 8;
 
 /// Appends the backward nodes of everything that `DetectionLoss` depends on, back to the parameters.
 ///
@@ -24,24 +40,30 @@ use super::op::{Act, BnMode, Op};
 /// # Panics
 /// If the graph holds what a training graph never holds: a convolution with activation or residual, a batch norm with
 /// running statistics, or nodes of an earlier backward pass.
-pub fn append_gradients(graph: &mut Graph) {
+pub fn append_gradients(graph: &mut Graph, style: GradientStyle) {
     let mut seeds = Vec::new();
     for node in &graph.nodes {
         if let Op::DetectionLoss(_) = node.op {
             seeds.extend(node.inputs.iter().copied().zip(node.outputs.iter().copied()).skip(1));
         }
     }
-    append_gradients_from(graph, &seeds, &[]);
+    append_gradients_from(graph, &seeds, &[], style);
 }
 
 /// Appends the backward nodes of `seeds`, which are (tensor, its gradient) pairs; a seed's gradient may be added to.
 ///
 /// Returns the gradient of each of `wanted`, which may be inputs of the graph (else, nobody needs their gradients);
 /// `None` where no seed depends on it.
-pub fn append_gradients_from(graph: &mut Graph, seeds: &[(TensorId, TensorId)], wanted: &[TensorId]) -> Vec<Option<TensorId>> {
+pub fn append_gradients_from(
+    graph: &mut Graph,
+    seeds: &[(TensorId, TensorId)],
+    wanted: &[TensorId],
+    style: GradientStyle,
+) -> Vec<Option<TensorId>> {
     let needed = needed_channels(graph, wanted);
     let n_forward = graph.nodes.len();
-    let mut walk = Walk { graph, gradients: HashMap::new(), slices: HashMap::new(), needed };
+    let of_conv = graph.nodes.iter().filter(|node| matches!(node.op, Op::Conv { .. })).map(|node| node.outputs[0]).collect();
+    let mut walk = Walk { graph, gradients: HashMap::new(), pieces: HashMap::new(), slices: HashMap::new(), needed, style, of_conv };
     for &(x, gradient) in seeds {
         walk.seed(x, gradient);
     }
@@ -49,7 +71,7 @@ pub fn append_gradients_from(graph: &mut Graph, seeds: &[(TensorId, TensorId)], 
         let node = walk.graph.nodes[index].clone();
         walk.append(&node);
     }
-    wanted.iter().map(|&x| walk.read(x)).collect()
+    wanted.iter().map(|&x| walk.read_whole(x)).collect()
 }
 
 /// For each buffer, which channels lead back to a parameter or to one of `wanted`. By index of the tensor that owns it.
@@ -89,24 +111,110 @@ struct BufferGradient {
     written: Vec<bool>,
 }
 
+/// A part of the gradient of one buffer.
+#[derive(Clone)]
+struct Piece {
+    tensor: TensorId,
+    /// Of the buffer.
+    channels: Range<usize>,
+}
+
 struct Walk<'a> {
     graph: &'a mut Graph,
-    /// By owner of the buffer.
+    /// By owner of the buffer: gradients that are added up in place.
     gradients: HashMap<TensorId, BufferGradient>,
+    /// By owner of the buffer: gradients that come in pieces.
+    pieces: HashMap<TensorId, Vec<Piece>>,
     /// Slices of gradients that exist already: (gradient, first channel, count).
     slices: HashMap<(TensorId, usize, usize), TensorId>,
     needed: Vec<Vec<bool>>,
+    style: GradientStyle,
+    /// Outputs of convolutions.
+    of_conv: HashSet<TensorId>,
 }
 
 impl Walk<'_> {
+    /// Whether the gradient of a buffer comes in pieces.
+    fn has_pieces(&self, root: TensorId) -> bool {
+        self.style == GradientStyle::Pieces && !self.of_conv.contains(&root)
+    }
+
+    fn is_needed(&self, x: TensorId) -> bool {
+        let (root, channels) = span(self.graph, x);
+        self.needed[root.0 as usize][channels].contains(&true)
+    }
+
+    /// The pieces of the gradient of `x`, with the channel of `x` where each begins.
+    fn pieces(&mut self, x: TensorId) -> Vec<(TensorId, usize)> {
+        let (root, channels) = span(self.graph, x);
+        let mut found = Vec::new();
+        for Piece { tensor, channels: covered } in self.pieces.get(&root).cloned().unwrap_or_default() {
+            let common = covered.start.max(channels.start)..covered.end.min(channels.end);
+            if common.is_empty() {
+                continue;
+            }
+            let part = self.slice_of(tensor, common.start - covered.start, common.len());
+            found.push((part, common.start - channels.start));
+        }
+        found
+    }
+
+    /// The gradients of all outputs of a node, whose sum is the gradient of its value, and where in the value each begins.
+    fn read_all(&mut self, node: &Node) -> (Vec<TensorId>, Vec<usize>) {
+        let mut all = Vec::new();
+        for (&y, &first) in node.outputs.iter().zip(&node.firsts) {
+            let (root, _) = span(self.graph, y);
+            if self.has_pieces(root) {
+                all.extend(self.pieces(y).into_iter().map(|(piece, at)| (piece, first + at)));
+            } else {
+                all.extend(self.read(y).map(|gradient| (gradient, first)));
+            }
+        }
+        if self.style == GradientStyle::Pieces {
+            let shape = self.graph.shape(node.outputs[0]);
+            while all.len() > MAX_PIECES {
+                let (parts, grads): (Vec<TensorId>, Vec<usize>) = all.drain(..MAX_PIECES).unzip();
+                let sum = self.temporary(shape, &node.name);
+                self.graph.push(
+                    format!("d {}.pieces", node.name),
+                    Op::NearestSumBackward { factor: 1, grads, accumulate: false },
+                    parts,
+                    vec![sum],
+                );
+                all.push((sum, 0));
+            }
+        }
+        all.into_iter().unzip()
+    }
+
+    /// The gradient of `x` in one tensor.
+    fn read_whole(&mut self, x: TensorId) -> Option<TensorId> {
+        let (root, _) = span(self.graph, x);
+        if !self.has_pieces(root) {
+            return self.read(x);
+        }
+        let (parts, grads): (Vec<TensorId>, Vec<usize>) = self.pieces(x).into_iter().unzip();
+        if parts.is_empty() {
+            return None;
+        }
+        let shape = self.graph.shape(x);
+        let name = self.graph.tensor(x).name.clone();
+        Some(self.sum(&parts, &grads, shape, &name))
+    }
+
     /// Takes `gradient` as what the loss gives for `x`.
     fn seed(&mut self, x: TensorId, gradient: TensorId) {
+        let (root, channels) = span(self.graph, x);
+        if self.has_pieces(root) {
+            self.pieces.entry(root).or_default().push(Piece { tensor: gradient, channels });
+            return;
+        }
         if self.graph.tensor(x).slice_of.is_none() && !self.gradients.contains_key(&x) {
             let written = vec![true; self.graph.shape(x).c];
             self.gradients.insert(x, BufferGradient { tensor: gradient, written });
         } else {
             // The buffer has other gradients too, so this one is added to them.
-            self.append_sum(x, &[gradient], 1, "seed");
+            self.append_sum(x, &[gradient], &[0], 1, "seed");
         }
     }
 
@@ -124,8 +232,14 @@ impl Walk<'_> {
     /// Where to write a gradient of `x`, and whether to add to what is there. `None` if nobody needs it.
     fn write(&mut self, x: TensorId) -> Option<(TensorId, bool)> {
         let (root, channels) = span(self.graph, x);
-        if !self.needed[root.0 as usize][channels.clone()].contains(&true) {
+        if !self.is_needed(x) {
             return None;
+        }
+        if self.has_pieces(root) {
+            let (name, shape) = (format!("d {}", self.graph.tensor(x).name), self.graph.shape(x));
+            let tensor = self.graph.add_tensor(name, shape, DType::Compute);
+            self.pieces.entry(root).or_default().push(Piece { tensor, channels });
+            return Some((tensor, false));
         }
         if !self.gradients.contains_key(&root) {
             let owner = self.graph.tensor(root);
@@ -164,28 +278,35 @@ impl Walk<'_> {
     /// Channels of a buffer's gradient as a tensor.
     fn slice(&mut self, root: TensorId, channels: Range<usize>) -> TensorId {
         let whole = self.gradients[&root].tensor;
-        if channels.len() == self.graph.shape(whole).c {
+        self.slice_of(whole, channels.start, channels.len())
+    }
+
+    /// Channels of a gradient as a tensor.
+    fn slice_of(&mut self, whole: TensorId, first: usize, count: usize) -> TensorId {
+        if count == self.graph.shape(whole).c {
             return whole;
         }
         let graph = &mut *self.graph;
-        *self.slices.entry((whole, channels.start, channels.len())).or_insert_with(|| graph.channels(whole, channels.start, channels.len()))
+        *self.slices.entry((whole, first, count)).or_insert_with(|| graph.channels(whole, first, count))
     }
 
     /// Appends the gradient of `x` as the sum of `d_y` over blocks of `factor` x `factor`.
-    fn append_sum(&mut self, x: TensorId, d_y: &[TensorId], factor: usize, name: &str) {
+    fn append_sum(&mut self, x: TensorId, d_y: &[TensorId], grads: &[usize], factor: usize, name: &str) {
         if let Some((d_x, accumulate)) = self.write(x) {
-            let op = Op::NearestSumBackward { factor, n_grads: d_y.len(), accumulate };
+            let op = Op::NearestSumBackward { factor, grads: grads.to_vec(), accumulate };
             self.graph.push(format!("d {name}"), op, d_y.to_vec(), vec![d_x]);
         }
     }
 
     /// One tensor that holds the sum of `d_y`.
-    fn sum(&mut self, d_y: &[TensorId], name: &str) -> TensorId {
-        if let [only] = d_y {
+    fn sum(&mut self, d_y: &[TensorId], grads: &[usize], shape: Shape, name: &str) -> TensorId {
+        if let [only] = d_y
+            && self.graph.shape(*only) == shape
+        {
             return *only;
         }
-        let sum = self.temporary(self.graph.shape(d_y[0]), name);
-        let op = Op::NearestSumBackward { factor: 1, n_grads: d_y.len(), accumulate: false };
+        let sum = self.temporary(shape, name);
+        let op = Op::NearestSumBackward { factor: 1, grads: grads.to_vec(), accumulate: false };
         self.graph.push(format!("d {name}"), op, d_y.to_vec(), vec![sum]);
         sum
     }
@@ -198,16 +319,15 @@ impl Walk<'_> {
     fn append(&mut self, node: &Node) {
         if let Op::BnStats { mode: BnMode::Running, .. } = node.op {
             assert!(
-                self.read(node.inputs[0]).is_none(),
+                self.read_whole(node.inputs[0]).is_none(),
                 "{} takes running statistics: only a graph with batch statistics can be differentiated",
                 node.name
             );
         }
-        let d_y: Vec<TensorId> = node.outputs.iter().filter_map(|&y| self.read(y)).collect();
+        let (d_y, grads) = self.read_all(node);
         if d_y.is_empty() {
             return;
         }
-        let n_grads = d_y.len();
         let name = format!("d {}", node.name);
         match &node.op {
             // The image needs no gradient; the loss writes its own; statistics are part of `BnAct`'s backward.
@@ -217,7 +337,7 @@ impl Walk<'_> {
                 assert!(*act == Act::None, "{}: a convolution with an activation cannot be differentiated", node.name);
                 assert!(node.inputs.len() == 1, "{}: a convolution with a residual cannot be differentiated", node.name);
                 let (spec, weight, bias) = (*spec, *weight, *bias);
-                let d_y = self.sum(&d_y, &node.name);
+                let d_y = self.sum(&d_y, &grads, self.graph.shape(node.outputs[0]), &node.name);
                 let x = node.inputs[0];
                 // The weights come first: they are the last to need `x`, whose place the gradient of `x` can then take.
                 self.graph.push(format!("{name}.weight"), Op::ConvBackwardWeight { spec, weight, bias }, vec![x, d_y], vec![]);
@@ -226,30 +346,30 @@ impl Walk<'_> {
                 }
             }
 
-            Op::BnAct { bns, act, residual } => self.append_bn_act(node, bns, *act, *residual, d_y),
+            Op::BnAct { bns, act, residual } => self.append_bn_act(node, bns, *act, *residual, (d_y, grads)),
 
             Op::AvgPool2 => {
                 if let Some((d_x, accumulate)) = self.write(node.inputs[0]) {
-                    self.graph.push(name, Op::AvgPool2Backward { n_grads, accumulate }, d_y, vec![d_x]);
+                    self.graph.push(name, Op::AvgPool2Backward { grads, accumulate }, d_y, vec![d_x]);
                 }
             }
             Op::MaxPool { kernel, stride, pad } => {
                 if let Some((d_x, accumulate)) = self.write(node.inputs[0]) {
-                    let op = Op::MaxPoolBackward { kernel: *kernel, stride: *stride, pad: *pad, n_grads, accumulate };
+                    let op = Op::MaxPoolBackward { kernel: *kernel, stride: *stride, pad: *pad, grads, accumulate };
                     let inputs = [node.inputs[0]].into_iter().chain(d_y).collect();
                     self.graph.push(name, op, inputs, vec![d_x]);
                 }
             }
             Op::Upsample2 => {
                 if let Some((d_x, accumulate)) = self.write(node.inputs[0]) {
-                    self.graph.push(name, Op::Upsample2Backward { n_grads, accumulate }, d_y, vec![d_x]);
+                    self.graph.push(name, Op::Upsample2Backward { grads, accumulate }, d_y, vec![d_x]);
                 }
             }
             Op::NearestSum => {
                 let out = self.graph.shape(node.outputs[0]);
                 for &x in &node.inputs {
                     let factor = out.h / self.graph.shape(x).h;
-                    self.append_sum(x, &d_y, factor, &node.name);
+                    self.append_sum(x, &d_y, &grads, factor, &node.name);
                 }
             }
 
@@ -266,15 +386,38 @@ impl Walk<'_> {
         }
     }
 
-    fn append_bn_act(&mut self, node: &Node, bns: &[super::op::BnParams], act: Act, residual: bool, d_out: Vec<TensorId>) {
+    /// Takes the pieces of a sum's gradient as pieces of the gradient of a summand `x`, if these are few: reading them again
+    /// costs no more than writing and reading their sum.
+    fn share_pieces(&mut self, x: TensorId, pieces: &[(TensorId, usize)]) -> bool {
+        const FEW: usize = 3;
+        let (root, channels) = span(self.graph, x);
+        if pieces.len() > FEW || !self.has_pieces(root) || !self.is_needed(x) {
+            return false;
+        }
+        for &(tensor, first) in pieces {
+            let start = channels.start + first;
+            let channels = start..start + self.graph.shape(tensor).c;
+            self.pieces.entry(root).or_default().push(Piece { tensor, channels });
+        }
+        true
+    }
+
+    fn append_bn_act(
+        &mut self,
+        node: &Node,
+        bns: &[super::op::BnParams],
+        act: Act,
+        residual: bool,
+        (d_out, grads): (Vec<TensorId>, Vec<usize>),
+    ) {
         let name = format!("d {}", node.name);
         let shape = self.graph.shape(node.outputs[0]);
-        let n_grads = d_out.len();
+        let pieces: Vec<(TensorId, usize)> = d_out.iter().copied().zip(grads.iter().copied()).collect();
         let mut inputs = d_out;
         inputs.extend(&node.inputs[..2 * bns.len()]);
 
         let sums = self.graph.add_tensor(format!("{name}.sums"), Shape::new(1, 1, 2 * bns.len(), shape.c), DType::F32);
-        let op = Op::BnActBackwardReduce { bns: bns.to_vec(), act, n_grads };
+        let op = Op::BnActBackwardReduce { bns: bns.to_vec(), act, grads: grads.clone() };
         self.graph.push(format!("{name}.sums"), op, inputs.clone(), vec![sums]);
         inputs.push(sums);
 
@@ -297,7 +440,11 @@ impl Walk<'_> {
         }
         let mut accumulate_residual = false;
         let mut has_residual = false;
-        if residual && let Some((d_residual, accumulate)) = self.write(node.inputs[2 * bns.len()]) {
+        let shared = residual && self.share_pieces(node.inputs[2 * bns.len()], &pieces);
+        if residual
+            && !shared
+            && let Some((d_residual, accumulate)) = self.write(node.inputs[2 * bns.len()])
+        {
             n_needed += 1;
             has_residual = true;
             // A node may not write one place twice.
@@ -313,10 +460,10 @@ impl Walk<'_> {
         if n_needed == 0 {
             return;
         }
-        let op = Op::BnActBackward { bns: bns.to_vec(), act, n_grads, residual: has_residual, accumulate_residual };
+        let op = Op::BnActBackward { bns: bns.to_vec(), act, grads, residual: has_residual, accumulate_residual };
         self.graph.push(name.clone(), op, inputs, outputs);
         for (part, gradient) in additions {
-            let op = Op::NearestSumBackward { factor: 1, n_grads: 1, accumulate: true };
+            let op = Op::NearestSumBackward { factor: 1, grads: vec![0], accumulate: true };
             self.graph.push(format!("{name}.add"), op, vec![part], vec![gradient]);
         }
     }
@@ -338,7 +485,7 @@ mod tests {
     /// Appends the gradients of `y`, seeded by an input tensor.
     fn differentiate(graph: &mut Graph, y: TensorId) -> TensorId {
         let seed = graph.input("seed", graph.shape(y), DType::Compute);
-        append_gradients_from(graph, &[(y, seed)], &[]);
+        append_gradients_from(graph, &[(y, seed)], &[], GradientStyle::Added);
         seed
     }
 

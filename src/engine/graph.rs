@@ -66,6 +66,8 @@ pub struct Node {
     pub op: Op,
     pub inputs: Vec<TensorId>,
     pub outputs: Vec<TensorId>,
+    /// By output, where it begins in the node's value, in channels: 0 but for copies of a part of the value, which come last.
+    pub firsts: Vec<usize>,
     pub name: String,
 }
 
@@ -117,7 +119,8 @@ impl Graph {
 
     /// Appends a node.
     pub fn push(&mut self, name: impl Into<String>, op: Op, inputs: Vec<TensorId>, outputs: Vec<TensorId>) {
-        self.nodes.push(Node { op, inputs, outputs, name: name.into() });
+        let firsts = vec![0; outputs.len()];
+        self.nodes.push(Node { op, inputs, outputs, firsts, name: name.into() });
     }
 
     /// The concatenation of `parts` along channels, without copying: each part becomes a slice of the result.
@@ -142,7 +145,9 @@ impl Graph {
             } else {
                 let copy = self.channels(whole, channel, shape.c);
                 let producer = self.nodes.iter_mut().rfind(|node| node.outputs.contains(&part));
-                producer.expect("a part of a concatenation has a producer").outputs.push(copy);
+                let producer = producer.expect("a part of a concatenation has a producer");
+                producer.outputs.push(copy);
+                producer.firsts.push(0);
             }
             channel += shape.c;
         }

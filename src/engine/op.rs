@@ -1,7 +1,8 @@
 //! Every kind of computation that a graph can hold, as one flat enum.
 //!
 //! Parameters are named inside the op (`ParamId`), activations are the node's inputs and outputs. Where an op lists
-//! several outputs "same value", it writes one result to several places: that is how concatenation costs nothing.
+//! several outputs "same value", it writes one result, or a range of its channels, to several places: that is how concatenation
+//! costs nothing.
 //! Gradients of parameters always **add** to the gradient arena; gradients of activations overwrite or add as `accumulate` says.
 
 use super::params::ParamId;
@@ -75,6 +76,8 @@ pub struct LossSpec {
     pub top_k: usize,
     pub alpha: f32,
     pub beta: f32,
+    /// Added to the largest metric of a box before it divides; a box whose metrics are far below gets no score to learn.
+    pub score_eps: f32,
     /// Positive weight of the class loss.
     pub cls_pw: f32,
 }
@@ -93,6 +96,7 @@ impl LossSpec {
             top_k: 10,
             alpha: 0.5,
             beta: 6.0,
+            score_eps: 1e-9,
             cls_pw: 1.0,
         }
     }
@@ -133,17 +137,20 @@ pub enum Op {
     ConvBackwardWeight { spec: ConvSpec, weight: ParamId, bias: Option<ParamId> },
     /// `[d_out…, y1, stats1, (y2, stats2)]` -> `[sums]` of shape (1, 1, 2 * branches, C): for each branch the sums of g and
     /// of g * xhat over the batch, g being the gradient before the activation. Adds them to the gradients of beta and gamma.
-    BnActBackwardReduce { bns: Vec<BnParams>, act: Act, n_grads: usize },
+    ///
+    /// Here and below, `grads` has the first channel of each `d_out`: a gradient comes in pieces whose sum is meant, and a piece
+    /// may cover only some channels.
+    BnActBackwardReduce { bns: Vec<BnParams>, act: Act, grads: Vec<usize> },
     /// `[d_out…, y1, stats1, (y2, stats2), sums]` -> `[d_y1, (d_y2), (d_residual)]`. `accumulate_residual` is for the last.
-    BnActBackward { bns: Vec<BnParams>, act: Act, n_grads: usize, residual: bool, accumulate_residual: bool },
+    BnActBackward { bns: Vec<BnParams>, act: Act, grads: Vec<usize>, residual: bool, accumulate_residual: bool },
     /// `[d_y…]` -> `[d_x]`
-    AvgPool2Backward { n_grads: usize, accumulate: bool },
+    AvgPool2Backward { grads: Vec<usize>, accumulate: bool },
     /// `[x, d_y…]` -> `[d_x]`; the gradient goes to the first maximum of each window.
-    MaxPoolBackward { kernel: usize, stride: usize, pad: usize, n_grads: usize, accumulate: bool },
+    MaxPoolBackward { kernel: usize, stride: usize, pad: usize, grads: Vec<usize>, accumulate: bool },
     /// `[d_y…]` -> `[d_x]`
-    Upsample2Backward { n_grads: usize, accumulate: bool },
+    Upsample2Backward { grads: Vec<usize>, accumulate: bool },
     /// `[d_y…]` -> `[d_x]`, sums over blocks of `factor` x `factor` (1: a plain sum).
-    NearestSumBackward { factor: usize, n_grads: usize, accumulate: bool },
+    NearestSumBackward { factor: usize, grads: Vec<usize>, accumulate: bool },
 }
 
 impl Op {

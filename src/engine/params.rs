@@ -57,6 +57,10 @@ impl ParamSpec {
     }
 }
 
+/// Elements that offsets of parameters are multiples of, so that kernels may read 16 bytes at once in any number format. What
+/// lies between parameters is zero.
+pub const PARAM_ALIGN: usize = 64;
+
 /// A parameter table with one arena of f32 values, in table order.
 ///
 /// Gradients, momentum and EMA are arenas of the same layout: `Params::zeros_like`.
@@ -73,7 +77,7 @@ impl Params {
     pub fn add(&mut self, spec: ParamSpec) -> ParamId {
         let id = ParamId(self.specs.len() as u32);
         self.offsets.push(self.values.len());
-        self.values.resize(self.values.len() + spec.len(), 0.0);
+        self.values.resize(self.values.len() + spec.len().next_multiple_of(PARAM_ALIGN), 0.0);
         self.specs.push(spec);
         id
     }

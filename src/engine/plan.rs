@@ -11,17 +11,17 @@
 use std::ops::Range;
 
 use super::cpu::conv;
-use super::graph::{Graph, TensorId};
+use super::graph::{DType, Graph, TensorId};
 use super::op::{ConvSpec, Op};
 use super::params::Params;
 
-/// Elements that offsets are multiples of: a cache line of f32.
-pub const ALIGN: usize = 16;
+/// Bytes that offsets of buffers are multiples of: cache lines, and what GPUs read fastest.
+pub const ALIGN: usize = 256;
 
 /// Where a tensor's first element is, and how far apart its pixels are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Offset of pixel 0, channel 0, in elements of the activation arena.
+    /// Offset of pixel 0, channel 0, in bytes of the activation arena.
     pub offset: usize,
     /// Elements from one pixel to the next: the channel count of the buffer's owner.
     pub pixel_stride: usize,
@@ -33,8 +33,7 @@ pub struct Plan {
     pub graph: Graph,
     /// By tensor index.
     pub placements: Vec<Placement>,
-    /// Length of the activation arena in elements.
-    pub arena_len: usize,
+    pub arena_bytes: usize,
     /// By tensor index: whether its value survives the step.
     kept: Vec<bool>,
     lower_bound: usize,
@@ -64,23 +63,29 @@ struct Buffer {
     root: TensorId,
     /// Node indices, from the first that writes to one past the last that touches it.
     life: Range<usize>,
+    /// In bytes.
     len: usize,
 }
 
 impl Plan {
-    /// Plans memory; `keep` are tensors that must survive to the end of the step (inputs and what the caller reads).
+    /// Plans memory for f32; `keep` are tensors that must survive to the end of the step (inputs and what the caller reads).
     ///
     /// # Panics
     /// If a node reads channels that no earlier node writes.
     pub fn new(graph: Graph, keep: &[TensorId]) -> Self {
+        Self::with_element_bytes(graph, keep, size_of::<f32>())
+    }
+
+    /// As [`new`](Self::new), where an element of a `Compute` tensor has `compute_bytes` bytes.
+    pub fn with_element_bytes(graph: Graph, keep: &[TensorId], compute_bytes: usize) -> Self {
         check_order(&graph);
         let mut kept_roots = vec![false; graph.tensors.len()];
         for &id in keep {
             kept_roots[graph.root(id).0.0 as usize] = true;
         }
-        let buffers = buffers(&graph, &kept_roots);
+        let buffers = buffers(&graph, &kept_roots, compute_bytes);
         let lower_bound = lower_bound(&buffers, graph.nodes.len());
-        let (offsets, arena_len) = pack_best(&buffers, lower_bound);
+        let (offsets, arena_bytes) = pack_best(&buffers, lower_bound);
 
         let mut root_offsets = vec![0; graph.tensors.len()];
         for (buffer, offset) in buffers.iter().zip(offsets) {
@@ -90,13 +95,16 @@ impl Plan {
         let roots: Vec<(TensorId, usize)> = ids.map(|id| graph.root(id)).collect();
         let placements = roots
             .iter()
-            .map(|&(root, channel)| Placement { offset: root_offsets[root.0 as usize] + channel, pixel_stride: graph.shape(root).c })
+            .map(|&(root, channel)| {
+                let offset = root_offsets[root.0 as usize] + channel * element_bytes(&graph, root, compute_bytes);
+                Placement { offset, pixel_stride: graph.shape(root).c }
+            })
             .collect();
         let kept = roots.iter().map(|&(root, _)| kept_roots[root.0 as usize]).collect();
-        Self { graph, placements, arena_len, kept, lower_bound }
+        Self { graph, placements, arena_bytes, kept, lower_bound }
     }
 
-    /// Elements that live at once at the worst node: no arena can be shorter.
+    /// Bytes that live at once at the worst node: no arena can be shorter.
     pub fn lower_bound(&self) -> usize {
         self.lower_bound
     }
@@ -125,7 +133,7 @@ impl Plan {
             gradients: trained,
             optimizer: trained,
             ema: trained,
-            activations: self.arena_len * size_of::<f32>(),
+            activations: self.arena_bytes,
             workspace: self.workspace_len() * size_of::<f32>(),
         }
     }
@@ -162,7 +170,14 @@ fn check_order(graph: &Graph) {
     }
 }
 
-fn buffers(graph: &Graph, kept_roots: &[bool]) -> Vec<Buffer> {
+fn element_bytes(graph: &Graph, id: TensorId, compute_bytes: usize) -> usize {
+    match graph.tensor(id).dtype {
+        DType::Compute => compute_bytes,
+        DType::F32 => size_of::<f32>(),
+    }
+}
+
+fn buffers(graph: &Graph, kept_roots: &[bool], compute_bytes: usize) -> Vec<Buffer> {
     let mut lives: Vec<Option<Range<usize>>> = vec![None; graph.tensors.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
         // The caller fills inputs before the first node runs.
@@ -176,7 +191,7 @@ fn buffers(graph: &Graph, kept_roots: &[bool]) -> Vec<Buffer> {
     let mut buffers = Vec::new();
     for (index, life) in lives.into_iter().enumerate() {
         let root = TensorId(index as u32);
-        let len = graph.shape(root).len().next_multiple_of(ALIGN);
+        let len = (graph.shape(root).len() * element_bytes(graph, root, compute_bytes)).next_multiple_of(ALIGN);
         if let Some(mut life) = life
             && len > 0
         {
@@ -262,7 +277,7 @@ fn pack(buffers: &[Buffer], order: &[usize]) -> (Vec<usize>, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::graph::{DType, Shape};
+    use crate::engine::graph::Shape;
 
     fn side(c: usize) -> Shape {
         Shape::new(1, 4, 4, c)
@@ -289,8 +304,8 @@ mod tests {
             x = y;
         }
         let plan = Plan::new(graph, &[x]);
-        assert_eq!(plan.arena_len, 2 * side(16).len());
-        assert_eq!(plan.lower_bound(), plan.arena_len);
+        assert_eq!(plan.arena_bytes, 2 * 4 * side(16).len());
+        assert_eq!(plan.lower_bound(), plan.arena_bytes);
         assert!(plan.is_kept(x));
     }
 
@@ -304,7 +319,7 @@ mod tests {
         let plan = Plan::new(graph, &[outer]);
         let at = plan.placement(outer).offset;
         assert_eq!(plan.placement(a), Placement { offset: at, pixel_stride: 8 });
-        assert_eq!(plan.placement(b), Placement { offset: at + 3, pixel_stride: 8 });
+        assert_eq!(plan.placement(b), Placement { offset: at + 3 * 4, pixel_stride: 8 });
     }
 
     #[test]
@@ -316,7 +331,7 @@ mod tests {
         let w = graph.avg_pool2("w", z);
         let plan = Plan::new(graph, &[w]);
         assert!(!plan.is_kept(x));
-        assert_eq!(plan.arena_len, plan.lower_bound());
+        assert_eq!(plan.arena_bytes, plan.lower_bound());
     }
 
     #[test]
@@ -333,15 +348,15 @@ mod tests {
             })
             .collect();
         let bound = lower_bound(&buffers, 500);
-        let (offsets, arena_len) = pack_best(&buffers, bound);
+        let (offsets, arena_bytes) = pack_best(&buffers, bound);
         assert_disjoint(&buffers, &offsets);
-        assert!(arena_len as f64 <= bound as f64 * 1.2, "{arena_len} against {bound}");
+        assert!(arena_bytes as f64 <= bound as f64 * 1.2, "{arena_bytes} against {bound}");
     }
 
     #[test]
     fn an_empty_graph_needs_nothing() {
         let plan = Plan::new(Graph::default(), &[]);
-        assert_eq!((plan.arena_len, plan.lower_bound()), (0, 0));
+        assert_eq!((plan.arena_bytes, plan.lower_bound()), (0, 0));
         assert_eq!(plan.memory(&Params::default()), MemoryPlan::default());
     }
 }

@@ -153,10 +153,10 @@ impl Validator {
         shapes.dedup();
         let of_shape = |batch: &ValBatch| {
             let (plan, input, output) = plan(&deploy, batch.n, batch.input);
-            plan.arena_len + plan.graph.shape(input).len() + plan.graph.shape(output).len()
+            plan.arena_bytes + (plan.graph.shape(input).len() + plan.graph.shape(output).len()) * size_of::<f32>()
         };
-        let numbers = shapes.iter().map(of_shape).max().unwrap_or(0) + 2 * deploy.params.values.len();
-        (self.set.keep_bytes() + numbers * size_of::<f32>()) as u64
+        let parameters = 2 * deploy.params.values.len() * size_of::<f32>();
+        (self.set.keep_bytes() + shapes.iter().map(of_shape).max().unwrap_or(0) + parameters) as u64
     }
 
     /// Runs the network (any form) over the split. `check_in(done, total)` is called after each batch and may stop it.

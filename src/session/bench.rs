@@ -14,7 +14,7 @@ use super::failure::Failure;
 use crate::dataset::{Dataset, Split};
 use crate::engine::cpu::Executor;
 use crate::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
-use crate::engine::gradients::append_gradients;
+use crate::engine::gradients::{GradientStyle, append_gradients};
 use crate::engine::{BnMode, Device, LossSpec, Plan};
 use crate::geom::letterbox::LetterboxOptions;
 use crate::geom::{Letterbox, Size};
@@ -82,7 +82,7 @@ fn train(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>)
     let mut network = Network::new(request.model, request.n_classes, 0);
     let mut net = network.graph(request.batch, side, side, BnMode::Batch);
     let loss = net.append_loss(N_BOXES, LossSpec::published(request.n_classes, request.model.dual));
-    append_gradients(&mut net.graph);
+    append_gradients(&mut net.graph, GradientStyle::Added);
     let input = net.input;
     let plan = Plan::new(net.graph, &[input, loss.truth, loss.items]);
     let planned = plan.memory(&network.params);

@@ -57,7 +57,7 @@ use crate::engine::cpu::optimizer::adamw_step;
 use crate::engine::cpu::optimizer::clip_gradients;
 use crate::engine::cpu::optimizer::ema_update;
 use crate::engine::cpu::optimizer::sgd_step;
-use crate::engine::gradients::append_gradients;
+use crate::engine::gradients::{GradientStyle, append_gradients};
 use crate::eval::Metrics;
 use crate::eval::ValOptions;
 use crate::eval::ValOutcome;
@@ -204,7 +204,7 @@ impl StepExecutor {
             ..LossSpec::published(network.n_classes, network.model.dual)
         };
         let loss = graph.append_loss(set.truth_rows(), spec);
-        append_gradients(&mut graph.graph);
+        append_gradients(&mut graph.graph, GradientStyle::Added);
         let plan = Plan::new(graph.graph, &[loss.items]);
         Self { n_images, executor: Executor::new(plan), input: graph.input, truth: loss.truth, items: loss.items }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use boxwright::engine::cpu::Executor;
 use boxwright::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
-use boxwright::engine::gradients::append_gradients;
+use boxwright::engine::gradients::{GradientStyle, append_gradients};
 use boxwright::engine::graph::TensorId;
 use boxwright::engine::op::{BnMode, LossSpec};
 use boxwright::engine::params::Params;
@@ -131,7 +131,7 @@ fn check_step(json: &Path, numbers: Option<&Path>) {
     let (truth, n_rows) = truth(&reference);
     let mut built = network.graph(batch, height, width, BnMode::Batch);
     let loss = built.append_loss(n_rows, LossSpec::published(reference.nc, true));
-    append_gradients(&mut built.graph);
+    append_gradients(&mut built.graph, GradientStyle::Added);
 
     let heads: Vec<_> = [("aux", built.aux.clone().unwrap()), ("main", built.main.clone())].into();
     let mut keep = vec![loss.items];

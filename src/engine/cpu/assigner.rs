@@ -44,9 +44,6 @@ pub struct Positive {
 /// A centre this near to an edge (in pixels) counts as outside.
 const EDGE: f32 = 1e-9;
 
-/// Keeps the largest metric of a box from dividing by zero.
-const EPS: f32 = 1e-9;
-
 /// Assigns the boxes of one image. `points` are the anchor points in input pixels. The result is in the order of anchors.
 pub fn assign(spec: &LossSpec, truth: &[TruthBox], points: &[[f32; 2]], predictions: &impl Predictions) -> Vec<Positive> {
     let mut corners: Vec<Option<[f32; 4]>> = vec![None; points.len()];
@@ -101,7 +98,7 @@ pub fn assign(spec: &LossSpec, truth: &[TruthBox], points: &[[f32; 2]], predicti
     }
     let positive = |claim: &Claim| {
         let (metric, overlap) = largest[claim.truth];
-        Positive { anchor: claim.anchor, truth: claim.truth, score: claim.metric * overlap / (metric + EPS) }
+        Positive { anchor: claim.anchor, truth: claim.truth, score: claim.metric * overlap / (metric + spec.score_eps) }
     };
     settled.iter().map(positive).collect()
 }
@@ -132,19 +129,7 @@ mod tests {
     use crate::engine::op::LossSpec;
 
     fn spec(n_classes: usize) -> LossSpec {
-        LossSpec {
-            n_classes,
-            reg_max: 16,
-            strides: vec![8, 16, 32],
-            head_weights: vec![1.0],
-            box_gain: 7.5,
-            cls_gain: 0.5,
-            dfl_gain: 1.5,
-            top_k: 10,
-            alpha: 0.5,
-            beta: 6.0,
-            cls_pw: 1.0,
-        }
+        LossSpec::published(n_classes, false)
     }
 
     /// Predictions that are written down.

@@ -3,9 +3,10 @@
 //! Every run starts from an arena full of NaN, so that a value nobody wrote cannot go unnoticed.
 
 use super::Executor;
-use crate::engine::gradients::append_gradients_from;
+use crate::engine::gradients::{GradientStyle, append_gradients_from};
 use crate::engine::graph::{DType, Graph, Shape, TensorId};
 use crate::engine::op::{Act, BnMode, BnParams, ConvSpec, Op};
+use crate::engine::packed::pack_convolution_inputs;
 use crate::engine::params::{ParamId, ParamKind, ParamSpec, Params};
 use crate::engine::plan::Plan;
 
@@ -96,8 +97,13 @@ impl Step {
     }
 }
 
-/// Compares all gradients of the graph that `build` makes with finite differences. `build` returns the outputs.
+/// Compares all gradients of the graph that `build` makes with finite differences, in both styles. `build` returns the outputs.
 fn check(name: &str, build: impl Fn(&mut Builder) -> Vec<TensorId>) {
+    check_style(name, GradientStyle::Added, &build);
+    check_style(name, GradientStyle::Pieces, &build);
+}
+
+fn check_style(name: &str, style: GradientStyle, build: impl Fn(&mut Builder) -> Vec<TensorId>) {
     let mut random = Random(name.len() as u64 * 77 + 1);
     let mut builder = Builder::default();
     let outputs = build(&mut builder);
@@ -120,7 +126,10 @@ fn check(name: &str, build: impl Fn(&mut Builder) -> Vec<TensorId>) {
         seeds.push((y, value));
         seed_tensors.push((y, seed));
     }
-    let wanted = append_gradients_from(&mut graph, &seed_tensors, &inputs);
+    if style == GradientStyle::Pieces {
+        pack_convolution_inputs(&mut graph);
+    }
+    let wanted = append_gradients_from(&mut graph, &seed_tensors, &inputs, style);
     let keep: Vec<TensorId> = outputs.iter().copied().chain(wanted.iter().flatten().copied()).collect();
     let plan = Plan::new(graph, &keep);
     let mut step = Step { executor: Executor::new(plan), params, inputs: values, seeds };

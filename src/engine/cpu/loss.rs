@@ -275,19 +275,7 @@ mod tests {
     use crate::engine::op::LossSpec;
 
     fn spec(n_classes: usize, head_weights: &[f32]) -> LossSpec {
-        LossSpec {
-            n_classes,
-            reg_max: 16,
-            strides: vec![8, 16, 32],
-            head_weights: head_weights.to_vec(),
-            box_gain: 7.5,
-            cls_gain: 0.5,
-            dfl_gain: 1.5,
-            top_k: 10,
-            alpha: 0.5,
-            beta: 6.0,
-            cls_pw: 1.0,
-        }
+        LossSpec { head_weights: head_weights.to_vec(), ..LossSpec::published(n_classes, false) }
     }
 
     /// Of (reg, cls) of every level of every head, packed.

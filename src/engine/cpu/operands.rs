@@ -43,7 +43,8 @@ impl Operand {
     fn new(plan: &Plan, id: TensorId) -> Self {
         let (placement, shape) = (plan.placement(id), plan.graph.shape(id));
         let len = if shape.is_empty() { 0 } else { (shape.n_pixels() - 1) * placement.pixel_stride + shape.c };
-        Self { range: placement.offset..placement.offset + len, shape, pixel_stride: placement.pixel_stride, copy_at: None }
+        let start = placement.offset / size_of::<f32>();
+        Self { range: start..start + len, shape, pixel_stride: placement.pixel_stride, copy_at: None }
     }
 
     fn view<'a>(&self, arena: &'a [f32]) -> View<'a> {

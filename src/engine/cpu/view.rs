@@ -32,6 +32,12 @@ impl<'a> View<'a> {
         &self.data[index * self.pixel_stride..][..self.shape.c]
     }
 
+    /// Channels `first..first + count`.
+    pub fn channels(&self, first: usize, count: usize) -> View<'a> {
+        assert!(first + count <= self.shape.c);
+        View { data: &self.data[first.min(self.data.len())..], shape: Shape { c: count, ..self.shape }, pixel_stride: self.pixel_stride }
+    }
+
     /// The packed value.
     pub fn to_vec(&self) -> Vec<f32> {
         let mut packed = vec![0.0; self.shape.len()];

@@ -33,9 +33,13 @@ impl CudaError {
                 Some("`boxwright doctor` says what is missing and how to get it; `--device cpu` runs without a GPU")
             }
             Self::NoSuchDevice { .. } => Some("`boxwright doctor` lists the GPUs"),
-            Self::OutOfMemory { .. } => Some("take a smaller --batch or --imgsz, or `--batch auto`; `nvidia-smi` shows what else uses the GPU"),
+            Self::OutOfMemory { .. } => {
+                Some("take a smaller --batch or --imgsz, or `--batch auto`; `nvidia-smi` shows what else uses the GPU")
+            }
             Self::Driver { .. } => Some("look into the kernel's log (`dmesg`) for lines with NVRM, and whether `nvidia-smi` still answers"),
-            Self::Compile { .. } | Self::Cudnn { .. } | Self::NoPlan { .. } => Some("please report this with the output of `boxwright doctor`"),
+            Self::Compile { .. } | Self::Cudnn { .. } | Self::NoPlan { .. } => {
+                Some("please report this with the output of `boxwright doctor`")
+            }
         }
     }
 }

@@ -277,10 +277,7 @@ impl DeviceBuffer {
         self.gpu.bind()?;
         // SAFETY: both ranges are valid, and the host's is not let go before the copy is done.
         unsafe {
-            check(
-                "cuMemcpyHtoD",
-                sys::cuMemcpyHtoDAsync_v2(self.address + offset as u64, values.as_ptr().cast(), bytes, self.gpu.stream),
-            )?;
+            check("cuMemcpyHtoD", sys::cuMemcpyHtoDAsync_v2(self.address + offset as u64, values.as_ptr().cast(), bytes, self.gpu.stream))?;
         }
         self.gpu.synchronize()
     }

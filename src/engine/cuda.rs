@@ -11,6 +11,12 @@ pub mod gpu;
 #[cfg(feature = "cuda")]
 pub mod kernels;
 #[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "opens libraries and asks for their versions")]
+pub mod library;
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "calls the compiler")]
+pub mod nvrtc;
+#[cfg(feature = "cuda")]
 pub mod pieces;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod testing;
@@ -18,9 +24,9 @@ mod testing;
 /// Number format of activations and of what convolutions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// From sm_80 on.
+    /// From `sm_80` on.
     Bf16,
-    /// With loss scaling; for cards before sm_80.
+    /// With loss scaling; for cards before `sm_80`.
     F16,
     /// For comparisons with the CPU. No TF32.
     F32,

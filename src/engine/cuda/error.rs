@@ -1,5 +1,7 @@
 //! What can go wrong on a GPU, and what a person can do about it.
 
+use std::path::PathBuf;
+
 use super::CudaUnavailable;
 
 /// A failed call of the driver, NVRTC or cuDNN.
@@ -15,6 +17,8 @@ pub enum CudaError {
     Driver { call: &'static str, message: String },
     #[error("{library} was not found")]
     MissingLibrary { library: &'static str },
+    #[error("{library} cannot be used: {reason}\nFile: {path:?}")]
+    BrokenLibrary { library: &'static str, path: PathBuf, reason: String },
     #[error("{library} {version} cannot be used: {reason}")]
     UnusableLibrary { library: &'static str, version: String, reason: String },
     #[error("kernels/{file} does not compile for sm_{sm}:\n{log}")]
@@ -29,7 +33,7 @@ impl CudaError {
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Unavailable(_) | Self::MissingLibrary { .. } | Self::UnusableLibrary { .. } => {
+            Self::Unavailable(_) | Self::MissingLibrary { .. } | Self::BrokenLibrary { .. } | Self::UnusableLibrary { .. } => {
                 Some("`boxwright doctor` says what is missing and how to get it; `--device cpu` runs without a GPU")
             }
             Self::NoSuchDevice { .. } => Some("`boxwright doctor` lists the GPUs"),

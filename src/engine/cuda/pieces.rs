@@ -20,7 +20,7 @@ pub struct Piece {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Pieces {
-    pieces: [Piece; MAX_PIECES],
+    piece: [Piece; MAX_PIECES],
     n: i32,
     unused: i32,
 }
@@ -31,7 +31,7 @@ impl Pieces {
     pub fn new(pieces: &[Piece]) -> Self {
         assert!(pieces.len() <= MAX_PIECES, "{} pieces, at most {MAX_PIECES}", pieces.len());
         let mut all = Self { n: pieces.len() as i32, ..Self::default() };
-        all.pieces[..pieces.len()].copy_from_slice(pieces);
+        all.piece[..pieces.len()].copy_from_slice(pieces);
         all
     }
 }

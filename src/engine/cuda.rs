@@ -4,6 +4,11 @@
 //! any call, because cudarc panics on a missing library.
 
 #[cfg(feature = "cuda")]
+pub mod conv;
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "calls cuDNN")]
+pub mod cudnn;
+#[cfg(feature = "cuda")]
 pub mod error;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the driver")]

@@ -8,7 +8,7 @@
 use super::params::ParamId;
 
 /// Activation applied by the op that produces a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     None,
     Silu,

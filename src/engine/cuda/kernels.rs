@@ -28,7 +28,7 @@ pub struct KernelFile {
 }
 
 /// Every kernel file, a line each: `all("bn.cu", include_str!("../../../kernels/bn.cu")),`.
-pub const FILES: &[KernelFile] = &[];
+pub const FILES: &[KernelFile] = &[all("conv.cu", include_str!("../../../kernels/conv.cu"))];
 
 /// A file for all cards.
 pub const fn all(name: &'static str, text: &'static str) -> KernelFile {
@@ -55,7 +55,7 @@ impl Kernels {
     /// No NVRTC that fits the driver, or a file that does not compile.
     pub fn load(gpu: &Arc<Gpu>, precision: Precision) -> Result<Self, CudaError> {
         let nvrtc = Nvrtc::open(Some(gpu.driver_version))?;
-        let cache = cache_dir();
+        let cache = cache_dir("kernels");
         let files: Vec<_> = FILES.iter().filter(|file| file.is_for(gpu.sm)).collect();
         let codes: Vec<_> = files
             .par_iter()
@@ -135,11 +135,11 @@ fn key(text: &str, options: &str, version: &str) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// Below `BOXWRIGHT_HOME` if set, else in the platform's folder for what may be deleted at any time.
-fn cache_dir() -> Option<PathBuf> {
+/// A folder below `BOXWRIGHT_HOME` if set, else in the platform's folder for what may be deleted at any time.
+pub(super) fn cache_dir(name: &str) -> Option<PathBuf> {
     let home = std::env::var_os("BOXWRIGHT_HOME").map(|home| PathBuf::from(home).join("cache"));
     let dirs = || directories::ProjectDirs::from("", "", "boxwright").map(|dirs| dirs.cache_dir().to_path_buf());
-    home.or_else(dirs).map(|dir| dir.join("kernels"))
+    home.or_else(dirs).map(|dir| dir.join(name))
 }
 
 /// A cached file: the hash of the code, then the code. `None` when there is none, or not a whole one.

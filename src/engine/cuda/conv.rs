@@ -1,0 +1,416 @@
+//! Convolutions on the GPU: which plan computes one fastest, and running it.
+//!
+//! In:  a geometry and addresses of packed tensors. Out: work on the GPU's stream.
+//!
+//! Activations are packed NHWC (cuDNN copies anything else), weights OHWI (I per group), both in the compute type; biases are
+//! f32; sums are f32. The gradient of weights comes in the compute type, too: cuDNN has one plan for f32, a hundred times
+//! slower than the others. What cuDNN guesses to be the best plan is up to 180 times slower than the best one, so plans
+//! are timed once (`search`) and remembered in a file (`cache`).
+//!
+//! Two runs of one plan give the same bits unless [`Convolutions::compromise`] says otherwise.
+
+mod cache;
+mod search;
+#[cfg(all(test, feature = "gpu-tests"))]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use self::cache::{Entry, PlanCache};
+use self::search::{Found, Scratch, WORKSPACE_CAP};
+use super::Precision;
+use super::cudnn::{Handle, Operation, OperationGraph, Plan, Tensor, VariantPack};
+use super::error::CudaError;
+use super::gpu::{Args, Function, Gpu, Launch};
+use super::kernels::Kernels;
+use crate::engine::op::{Act, ConvSpec};
+
+/// What a convolution computes from what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConvPass {
+    /// x, w -> y
+    Forward,
+    /// x, w, bias -> y = act(convolution + bias); for inference.
+    ForwardBias { act: Act },
+    /// `d_y`, w -> `d_x`, overwritten
+    BackwardInput,
+    /// x, `d_y` -> `d_w`, overwritten
+    BackwardWeight,
+}
+
+/// A convolution with its sizes: what plans are found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvCall {
+    pub pass: ConvPass,
+    pub spec: ConvSpec,
+    pub n: usize,
+    /// Of the input x, in all passes.
+    pub h: usize,
+    pub w: usize,
+}
+
+impl fmt::Display for ConvCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pass = match self.pass {
+            ConvPass::Forward => "forward",
+            ConvPass::ForwardBias { act: Act::None } => "forward-bias",
+            ConvPass::ForwardBias { act: Act::Silu } => "forward-bias-silu",
+            ConvPass::BackwardInput => "backward-input",
+            ConvPass::BackwardWeight => "backward-weight",
+        };
+        let ConvSpec { kernel, stride, pad, groups, in_channels, out_channels } = self.spec;
+        write!(f, "{pass} {kernel}x{kernel} stride {stride} pad {pad} groups {groups} {in_channels}->{out_channels} ")?;
+        write!(f, "of {}x{}x{}", self.n, self.h, self.w)
+    }
+}
+
+impl ConvCall {
+    fn x_len(&self) -> usize {
+        self.n * self.h * self.w * self.spec.in_channels
+    }
+
+    fn y_len(&self) -> usize {
+        self.n * self.spec.out_side(self.h) * self.spec.out_side(self.w) * self.spec.out_channels
+    }
+
+    /// Elements of the first and second input and of the output; see [`ConvPointers`].
+    pub fn lens(&self) -> [usize; 3] {
+        let (x, w, y) = (self.x_len(), self.spec.macs_per_pixel(), self.y_len());
+        match self.pass {
+            ConvPass::Forward | ConvPass::ForwardBias { .. } => [x, w, y],
+            ConvPass::BackwardInput => [y, w, x],
+            ConvPass::BackwardWeight => [x, y, w],
+        }
+    }
+}
+
+/// How plans are chosen.
+#[derive(Clone, Copy, Debug)]
+pub enum Search {
+    /// cuDNN's first guess: at once, and possibly very slow to run.
+    Heuristic,
+    /// The fastest of the candidates. Overwrites this memory, aligned to 256 bytes, at least
+    /// [`Convolutions::timing_bytes`] long.
+    Timed { address: u64, bytes: usize },
+}
+
+/// Index of a plan in its [`Convolutions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvPlanId(usize);
+
+/// What had to be given up to have a plan at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub enum Compromise {
+    None,
+    /// Winograd's algorithm: fewer multiplications, larger rounding errors.
+    Winograd,
+    /// Products or sums in a format smaller than promised (TF32, half).
+    Precision,
+    /// Two runs may differ in the last bits.
+    Determinism,
+}
+
+/// Addresses of a call's tensors, each aligned to 16 bytes and packed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConvPointers {
+    /// x; for [`ConvPass::BackwardInput`] `d_y`.
+    pub a: u64,
+    /// w; for [`ConvPass::BackwardWeight`] `d_y`.
+    pub b: u64,
+    /// Of [`ConvPass::ForwardBias`] only.
+    pub bias: u64,
+    /// y, `d_x` or `d_w`.
+    pub out: u64,
+    /// At least [`Convolutions::workspace_bytes`] long; its content is lost.
+    pub workspace: u64,
+}
+
+/// A plan with its addresses, to be run any number of times.
+pub struct BoundConv {
+    plan: ConvPlanId,
+    pack: VariantPack,
+    then: Option<Launch>,
+}
+
+/// A way to compute a call.
+enum Method {
+    Cudnn(Plan),
+    /// Without bias by another plan, then bias and activation in place.
+    Split {
+        forward: ConvPlanId,
+    },
+}
+
+struct Chosen {
+    call: ConvCall,
+    method: Method,
+    compromise: Compromise,
+    time_us: Option<f32>,
+}
+
+/// The plans of one GPU for one compute type.
+pub struct Convolutions {
+    handle: Handle,
+    precision: Precision,
+    bias_act: Function,
+    fill: Function,
+    plans: Vec<Chosen>,
+    ids: HashMap<ConvCall, ConvPlanId>,
+    cache: PlanCache,
+    /// Calls whose plans were timed, not found in the file.
+    pub n_searched: usize,
+}
+
+impl Convolutions {
+    /// `kernels` must stay loaded for as long as this and what it binds are used.
+    ///
+    /// # Errors
+    /// cuDNN is missing, too old, or does not start.
+    pub fn open(kernels: &Kernels) -> Result<Self, CudaError> {
+        let handle = Handle::open(kernels.gpu())?;
+        let cache = PlanCache::of_device(kernels.gpu(), handle.version);
+        Ok(Self {
+            handle,
+            precision: kernels.precision(),
+            bias_act: kernels.get("conv_bias_act"),
+            fill: kernels.get("conv_fill"),
+            plans: Vec::new(),
+            ids: HashMap::new(),
+            cache,
+            n_searched: 0,
+        })
+    }
+
+    fn gpu(&self) -> &Arc<Gpu> {
+        self.handle.gpu()
+    }
+
+    /// Memory that [`Search::Timed`] needs for a call.
+    pub fn timing_bytes(&self, call: &ConvCall) -> usize {
+        Scratch::tensor_bytes(call, self.precision) + WORKSPACE_CAP
+    }
+
+    /// The plan for a call: the one it has, or from the file, or a new one.
+    ///
+    /// A plan that was guessed is replaced when timing is asked for; what is bound to it stays valid.
+    ///
+    /// # Errors
+    /// cuDNN has no plan for the call, or a timed plan makes the GPU fail.
+    pub fn plan(&mut self, call: &ConvCall, search: Search) -> Result<ConvPlanId, CudaError> {
+        if let Some(&id) = self.ids.get(call) {
+            let is_timed = self.plans[id.0].time_us.is_some();
+            if is_timed || matches!(search, Search::Heuristic) {
+                return Ok(id);
+            }
+        }
+        self.gpu().bind()?;
+        let chosen = match self.recall(call) {
+            Some(chosen) => chosen,
+            None => self.choose(call, search)?,
+        };
+        let id = ConvPlanId(self.plans.len());
+        self.plans.push(chosen);
+        self.ids.insert(*call, id);
+        Ok(id)
+    }
+
+    /// Builds again what the file remembers; nothing if that fails.
+    fn recall(&mut self, call: &ConvCall) -> Option<Chosen> {
+        let entry = self.cache.get(call, self.precision)?.clone();
+        let method = match &entry.recipe {
+            None => {
+                let forward = self.plan(&ConvCall { pass: ConvPass::Forward, ..*call }, Search::Heuristic).ok()?;
+                self.time_us(forward)?; // A guess is no replacement for what was timed.
+                Method::Split { forward }
+            }
+            Some(recipe) => {
+                let compiled = entry.compiled.as_deref().and_then(|json| Plan::from_json(&self.handle, json).ok());
+                let built = || {
+                    let graph = graph(&self.handle, call, self.precision).ok()?;
+                    Plan::new(&self.handle, &graph.config(recipe).ok()?).ok()
+                };
+                Method::Cudnn(compiled.or_else(built)?)
+            }
+        };
+        Some(Chosen { call: *call, method, compromise: entry.compromise, time_us: Some(entry.time_us) })
+    }
+
+    fn choose(&mut self, call: &ConvCall, search: Search) -> Result<Chosen, CudaError> {
+        let scratch = match search {
+            Search::Heuristic => None,
+            Search::Timed { address, bytes } => Some(Scratch::new(call, self.precision, address, bytes)),
+        };
+        // First, because it leaves other numbers in the memory.
+        let split = match call.pass {
+            ConvPass::ForwardBias { .. } => Some(self.plan(&ConvCall { pass: ConvPass::Forward, ..*call }, search)?),
+            _ => None,
+        };
+        if let Some(scratch) = &scratch {
+            scratch.fill(self.gpu(), self.fill, call, self.precision)?;
+            self.n_searched += 1;
+        }
+        let graph = graph(&self.handle, call, self.precision);
+        let fused = match &graph {
+            Ok(graph) => search::fastest(&self.handle, graph, self.precision, call, scratch.as_ref())?,
+            Err(_) if split.is_some() => None,
+            Err(error) => return Err(error.clone()),
+        };
+        let split = match split {
+            None => None,
+            Some(forward) => {
+                let bound = |pointers| self.bind_split(call, forward, pointers);
+                let time_us = scratch.as_ref().map(|scratch| {
+                    let bound = bound(scratch.pointers)?;
+                    search::time_us(self.gpu(), f32::INFINITY, &|| self.run(&bound))
+                });
+                Some((forward, self.plans[forward.0].compromise, time_us.transpose()?))
+            }
+        };
+        let chosen = match (fused, split) {
+            (None, None) => return Err(CudaError::NoPlan { what: call.to_string() }),
+            (Some(found), None) => self.remember(call, found),
+            (Some(found), Some((_, compromise, time_us)))
+                if found.compromise < compromise || (found.compromise == compromise && is_faster(found.time_us, time_us)) =>
+            {
+                self.remember(call, found)
+            }
+            (_, Some((forward, compromise, time_us))) => {
+                if let Some(time_us) = time_us {
+                    self.cache.put(call, self.precision, Entry { recipe: None, compiled: None, compromise, time_us });
+                }
+                Chosen { call: *call, method: Method::Split { forward }, compromise, time_us }
+            }
+        };
+        Ok(chosen)
+    }
+
+    /// Writes what was timed into the cache.
+    fn remember(&mut self, call: &ConvCall, found: Found) -> Chosen {
+        let Found { plan, config, compromise, time_us } = found;
+        if let (Some(time_us), Ok(recipe)) = (time_us, config.recipe()) {
+            // Only a compiled kernel is worth its megabyte in the file.
+            let compiled = if config.is_compiled_late().unwrap_or(false) { plan.to_json().ok() } else { None };
+            self.cache.put(call, self.precision, Entry { recipe: Some(recipe), compiled, compromise, time_us });
+        }
+        Chosen { call: *call, method: Method::Cudnn(plan), compromise, time_us }
+    }
+
+    /// Bytes that a plan's runs may overwrite; 0 for none.
+    pub fn workspace_bytes(&self, plan: ConvPlanId) -> usize {
+        match &self.plans[plan.0].method {
+            Method::Cudnn(plan) => plan.workspace_bytes,
+            Method::Split { forward } => self.workspace_bytes(*forward),
+        }
+    }
+
+    /// What a run took when the plan was chosen, if it was timed.
+    pub fn time_us(&self, plan: ConvPlanId) -> Option<f32> {
+        self.plans[plan.0].time_us
+    }
+
+    pub fn compromise(&self, plan: ConvPlanId) -> Compromise {
+        self.plans[plan.0].compromise
+    }
+
+    /// Gives a plan its addresses, which must stay valid for as long as the result is run.
+    pub fn bind(&self, plan: ConvPlanId, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
+        let Chosen { call, method, .. } = &self.plans[plan.0];
+        match method {
+            Method::Cudnn(_) => Ok(BoundConv { plan, pack: variant_pack(call, &pointers)?, then: None }),
+            Method::Split { forward } => self.bind_split(call, *forward, pointers),
+        }
+    }
+
+    fn bind_split(&self, call: &ConvCall, forward: ConvPlanId, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
+        let then = bias_act(self.bias_act, self.precision, call, &pointers);
+        Ok(BoundConv { then: Some(then), ..self.bind(forward, pointers)? })
+    }
+
+    /// Gives the work to the stream; may be captured. The first run of a plan loads its kernels, which a capture may not
+    /// allow: run everything once before.
+    pub fn run(&self, bound: &BoundConv) -> Result<(), CudaError> {
+        match &self.plans[bound.plan.0].method {
+            Method::Cudnn(plan) => self.handle.execute(plan, &bound.pack)?,
+            Method::Split { .. } => unreachable!("`bind` names the plan without bias"),
+        }
+        bound.then.as_ref().map_or(Ok(()), |launch| self.gpu().launch(launch))
+    }
+
+    /// Writes newly timed plans to the file, for the next start. Failing to is no error: it costs time, nothing else.
+    pub fn save(&mut self) {
+        self.cache.save();
+    }
+}
+
+/// Compares times where both are known; a guess counts as fast.
+fn is_faster(time_us: Option<f32>, than_us: Option<f32>) -> bool {
+    time_us.zip(than_us).is_none_or(|(a, b)| a <= b)
+}
+
+const UID_A: i64 = 1;
+const UID_B: i64 = 2;
+const UID_BIAS: i64 = 3;
+const UID_OUT: i64 = 4;
+const UID_CONVOLUTION: i64 = 5;
+const UID_BIASED: i64 = 6;
+
+/// The call in cuDNN's terms.
+fn graph(handle: &Handle, call: &ConvCall, precision: Precision) -> Result<OperationGraph, CudaError> {
+    let ConvCall { pass, spec, n, h, w } = *call;
+    let ConvSpec { kernel, stride, pad, groups, in_channels, out_channels } = spec;
+    let tensor = |uid, dims| Tensor { uid, dims, precision, is_virtual: false };
+    let x = |uid| tensor(uid, [n, in_channels, h, w]);
+    let y = |uid| tensor(uid, [n, out_channels, spec.out_side(h), spec.out_side(w)]);
+    // cuDNN sees the groups from the depth of the weights.
+    let weight = |uid| tensor(uid, [out_channels, in_channels / groups, kernel, kernel]);
+    let between = |uid| Tensor { precision: Precision::F32, is_virtual: true, ..y(uid) };
+    match pass {
+        ConvPass::Forward => {
+            OperationGraph::new(handle, &[Operation::Convolution { x: x(UID_A), w: weight(UID_B), y: y(UID_OUT), stride, pad }])
+        }
+        ConvPass::ForwardBias { act } => {
+            let sum = between(UID_CONVOLUTION);
+            let bias = Tensor { precision: Precision::F32, ..tensor(UID_BIAS, [1, out_channels, 1, 1]) };
+            let convolution = Operation::Convolution { x: x(UID_A), w: weight(UID_B), y: sum, stride, pad };
+            match act {
+                Act::None => OperationGraph::new(handle, &[convolution, Operation::Add { a: sum, b: bias, y: y(UID_OUT) }]),
+                Act::Silu => {
+                    let biased = between(UID_BIASED);
+                    let add = Operation::Add { a: sum, b: bias, y: biased };
+                    OperationGraph::new(handle, &[convolution, add, Operation::Silu { x: biased, y: y(UID_OUT) }])
+                }
+            }
+        }
+        ConvPass::BackwardInput => {
+            let operation = Operation::ConvolutionBackwardInput { dy: y(UID_A), w: weight(UID_B), dx: x(UID_OUT), stride, pad };
+            OperationGraph::new(handle, &[operation])
+        }
+        ConvPass::BackwardWeight => {
+            let operation = Operation::ConvolutionBackwardWeight { x: x(UID_A), dy: y(UID_B), dw: weight(UID_OUT), stride, pad };
+            OperationGraph::new(handle, &[operation])
+        }
+    }
+}
+
+fn variant_pack(call: &ConvCall, pointers: &ConvPointers) -> Result<VariantPack, CudaError> {
+    let ConvPointers { a, b, bias, out, workspace } = *pointers;
+    let tensors = [(UID_A, a), (UID_B, b), (UID_OUT, out), (UID_BIAS, bias)];
+    let n_tensors = if matches!(call.pass, ConvPass::ForwardBias { .. }) { 4 } else { 3 };
+    VariantPack::new(&tensors[..n_tensors], workspace)
+}
+
+/// `out = act(out + bias)`
+fn bias_act(function: Function, precision: Precision, call: &ConvCall, pointers: &ConvPointers) -> Launch {
+    const THREADS: usize = 256;
+    let [_, _, n_elements] = call.lens();
+    let silu = matches!(call.pass, ConvPass::ForwardBias { act: Act::Silu });
+    let args = Args::new()
+        .with(pointers.out)
+        .with(pointers.bias)
+        .with(i32::try_from(n_elements).expect("an output of fewer than 2^31 elements"))
+        .with(call.spec.out_channels as i32)
+        .with(i32::from(silu));
+    Launch::linear(function, n_elements.div_ceil(16 / precision.bytes() * THREADS), THREADS, args)
+}

@@ -1,0 +1,210 @@
+//! Convolutions of cuDNN against those of the CPU, and what is remembered of them.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use super::{Compromise, ConvCall, ConvPass, ConvPointers, Convolutions, PlanCache, Search};
+use crate::engine::cpu::conv::{PackedWeights, conv_backward_input, conv_backward_weight, conv_forward};
+use crate::engine::cpu::view::{View, ViewMut};
+use crate::engine::cuda::Precision;
+use crate::engine::cuda::testing::{PRECISIONS, Random, TestGpu, test_gpu, test_kernels};
+use crate::engine::graph::Shape;
+use crate::engine::op::{Act, ConvSpec};
+
+const PASSES: [ConvPass; 5] = [
+    ConvPass::Forward,
+    ConvPass::ForwardBias { act: Act::None },
+    ConvPass::ForwardBias { act: Act::Silu },
+    ConvPass::BackwardInput,
+    ConvPass::BackwardWeight,
+];
+
+fn spec(kernel: usize, stride: usize, groups: usize, in_channels: usize, out_channels: usize) -> ConvSpec {
+    ConvSpec { kernel, stride, pad: kernel / 2, groups, in_channels, out_channels }
+}
+
+/// Geometry, batch, height and width.
+const fn sizes() -> [(usize, usize, usize); 2] {
+    [(2, 8, 8), (1, 5, 7)]
+}
+
+/// Every kind of convolution that the networks have, small; then one of real size.
+fn calls(pass: ConvPass) -> Vec<ConvCall> {
+    let specs = [
+        spec(1, 1, 1, 16, 32),
+        spec(3, 1, 1, 16, 32),
+        spec(3, 2, 1, 16, 32),
+        spec(3, 1, 4, 64, 64),
+        spec(1, 1, 4, 64, 64),
+        spec(3, 2, 1, 3, 16),
+        spec(1, 1, 1, 64, 3),
+        spec(1, 1, 1, 64, 80),
+        spec(3, 1, 1, 24, 12),
+    ];
+    let small = specs.into_iter().flat_map(|spec| sizes().map(|(n, h, w)| ConvCall { pass, spec, n, h, w }));
+    small.chain([ConvCall { pass, spec: spec(3, 1, 1, 64, 64), n: 2, h: 40, w: 40 }]).collect()
+}
+
+/// Convolutions that leave the files of whoever runs the tests alone.
+fn convolutions(precision: Precision) -> Convolutions {
+    let mut convolutions = Convolutions::open(test_kernels(precision)).unwrap();
+    convolutions.cache = PlanCache::open(None);
+    convolutions
+}
+
+/// Inputs in the order of the pointers, and the bias.
+struct Inputs {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Inputs {
+    fn random(call: &ConvCall, precision: Precision) -> Self {
+        let mut random = Random::new(call.lens().iter().sum::<usize>() as u64);
+        let [a, b] = [call.lens()[0], call.lens()[1]].map(|len| random.values(len, -1.0, 1.0, precision));
+        Self { a, b, bias: random.values(call.spec.out_channels, -1.0, 1.0, Precision::F32) }
+    }
+
+    fn on_cpu(&self, call: &ConvCall) -> Vec<f32> {
+        let ConvCall { pass, spec, n, h, w } = *call;
+        let x = Shape::new(n, h, w, spec.in_channels);
+        let y = Shape::new(n, spec.out_side(h), spec.out_side(w), spec.out_channels);
+        let mut out = vec![0.0; call.lens()[2]];
+        let Self { a, b, bias } = self;
+        let mut forward = |bias, act| {
+            let weights = PackedWeights::pack(spec, b);
+            conv_forward(View::packed(a, x), &weights, bias, act, None, ViewMut::packed(&mut out, y));
+        };
+        match pass {
+            ConvPass::Forward => forward(None, Act::None),
+            ConvPass::ForwardBias { act } => forward(Some(bias), act),
+            ConvPass::BackwardInput => conv_backward_input(spec, View::packed(a, y), b, ViewMut::packed(&mut out, x), false),
+            ConvPass::BackwardWeight => conv_backward_weight(spec, View::packed(a, x), View::packed(b, y), &mut out, None),
+        }
+        out
+    }
+
+    /// Runs the call twice and holds the bits against each other, if they are promised to be the same.
+    fn on_gpu(&self, test: &TestGpu, convolutions: &mut Convolutions, call: &ConvCall, search: Search) -> Vec<f32> {
+        let precision = convolutions.precision;
+        let plan = convolutions.plan(call, search).unwrap();
+        let [a, b] = [&self.a, &self.b].map(|values| test.upload(values, precision));
+        let bias = test.gpu.upload(&self.bias).unwrap();
+        let workspace = test.gpu.alloc(convolutions.workspace_bytes(plan)).unwrap();
+        let n_out = call.lens()[2];
+        let run = || {
+            let out = test.poisoned(n_out, precision);
+            workspace.fill(0xff).unwrap();
+            let pointers = ConvPointers { a: a.address, b: b.address, bias: bias.address, out: out.address, workspace: workspace.address };
+            convolutions.run(&convolutions.bind(plan, pointers).unwrap()).unwrap();
+            test.download(&out, n_out, precision)
+        };
+        let out = run();
+        if convolutions.compromise(plan) != Compromise::Determinism {
+            assert_eq!(out, run(), "{call} in {precision:?}: two runs");
+        }
+        out
+    }
+}
+
+/// Distance of the two as vectors, relative to the length of the expected one.
+fn relative_error(actual: &[f32], expected: &[f32]) -> f64 {
+    let square = |sum: f64, value: f64| sum + value * value;
+    let length = expected.iter().map(|&value| f64::from(value)).fold(0.0, square).sqrt();
+    let pairs = actual.iter().zip(expected);
+    pairs.map(|(&actual, &expected)| f64::from(actual) - f64::from(expected)).fold(0.0, square).sqrt() / length
+}
+
+/// Rounding of inputs does not count, that of the output (and of the sum before the bias) does.
+fn tolerance(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 1e-5,
+        Precision::F16 => 2e-3,
+        Precision::Bf16 => 1e-2,
+    }
+}
+
+fn assert_matches_the_cpu(pass: ConvPass) {
+    let test = test_gpu();
+    for precision in PRECISIONS {
+        let mut convolutions = convolutions(precision);
+        for call in calls(pass) {
+            let memory = test.gpu.alloc(convolutions.timing_bytes(&call)).unwrap();
+            let inputs = Inputs::random(&call, precision);
+            let expected = inputs.on_cpu(&call);
+            for search in [Search::Heuristic, Search::Timed { address: memory.address, bytes: memory.bytes }] {
+                let actual = inputs.on_gpu(&test, &mut convolutions, &call, search);
+                let error = relative_error(&actual, &expected);
+                assert!(error <= tolerance(precision), "{call} in {precision:?}, {search:?}: off by {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn forward_matches_the_cpu() {
+    assert_matches_the_cpu(ConvPass::Forward);
+}
+
+#[test]
+fn forward_with_bias_matches_the_cpu() {
+    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::None });
+}
+
+#[test]
+fn forward_with_bias_and_activation_matches_the_cpu() {
+    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::Silu });
+}
+
+#[test]
+fn backward_input_matches_the_cpu() {
+    assert_matches_the_cpu(ConvPass::BackwardInput);
+}
+
+#[test]
+fn backward_weight_matches_the_cpu() {
+    assert_matches_the_cpu(ConvPass::BackwardWeight);
+}
+
+#[test]
+fn timed_plans_are_built_again_from_the_file() {
+    let test = test_gpu();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plans.json");
+    let precision = Precision::F16;
+    let mut first = convolutions(precision);
+    first.cache = PlanCache::open(Some(path.clone()));
+    let calls = PASSES.map(|pass| ConvCall { pass, spec: spec(3, 1, 1, 32, 64), n: 2, h: 20, w: 20 });
+    let memory = test.gpu.alloc(calls.iter().map(|call| first.timing_bytes(call)).max().unwrap()).unwrap();
+    let search = Search::Timed { address: memory.address, bytes: memory.bytes };
+    let expected = calls.map(|call| Inputs::random(&call, precision).on_gpu(&test, &mut first, &call, search));
+    assert_eq!(first.n_searched, calls.len());
+    first.save();
+
+    let mut second = convolutions(precision);
+    second.cache = PlanCache::open(Some(path));
+    for (call, expected) in calls.iter().zip(&expected) {
+        let actual = Inputs::random(call, precision).on_gpu(&test, &mut second, call, search);
+        assert_eq!(&actual, expected, "{call}");
+        let times = [&first, &second].map(|convolutions| convolutions.time_us(convolutions.ids[call]).unwrap());
+        assert!((times[0] - times[1]).abs() < 1e-3 * times[0], "{call}: {times:?} us");
+    }
+    assert_eq!(second.n_searched, 0);
+}
+
+/// Without a file, and in a captured graph, as a step runs it.
+#[test]
+fn a_bound_convolution_can_be_captured() {
+    let test = test_gpu();
+    let mut convolutions = convolutions(Precision::F32);
+    let call = ConvCall { pass: ConvPass::ForwardBias { act: Act::Silu }, spec: spec(3, 1, 1, 8, 8), n: 1, h: 9, w: 9 };
+    let inputs = Inputs::random(&call, Precision::F32);
+    let expected = inputs.on_gpu(&test, &mut convolutions, &call, Search::Heuristic);
+    let plan = convolutions.plan(&call, Search::Heuristic).unwrap();
+    let [a, b, bias] = [&inputs.a, &inputs.b, &inputs.bias].map(|values| test.gpu.upload(values).unwrap());
+    let workspace = test.gpu.alloc(convolutions.workspace_bytes(plan)).unwrap();
+    let out = test.poisoned(expected.len(), Precision::F32);
+    let pointers = ConvPointers { a: a.address, b: b.address, bias: bias.address, out: out.address, workspace: workspace.address };
+    let bound = convolutions.bind(plan, pointers).unwrap();
+    test.gpu.capture(|| convolutions.run(&bound)).unwrap().launch().unwrap();
+    assert_eq!(test.download(&out, expected.len(), Precision::F32), expected);
+}

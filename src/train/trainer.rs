@@ -201,6 +201,7 @@ impl StepExecutor {
             cls_gain: hyp.cls as f32,
             dfl_gain: hyp.dfl as f32,
             cls_pw: hyp.cls_pw as f32,
+            score_eps: hyp.score_eps as f32,
             ..LossSpec::published(network.n_classes, network.model.dual)
         };
         let loss = graph.append_loss(set.truth_rows(), spec);

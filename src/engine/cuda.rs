@@ -45,6 +45,11 @@ impl Precision {
             Self::F32 => 4,
         }
     }
+
+    /// What training and detection take on a card of this compute capability (major * 10 + minor).
+    pub fn default_for(sm: u32) -> Self {
+        if sm >= 80 { Self::Bf16 } else { Self::F16 }
+    }
 }
 
 /// Why no device can be used.

@@ -1,0 +1,339 @@
+//! Training on a GPU: arenas of one network, and its steps for one or more batch sizes.
+//!
+//! In:  batches as bytes, settings of each step. Out: losses and norms of earlier steps; parameters when asked for.
+//!
+//! A step is one graph of the driver: forward, loss, backward, and where an update is due also clipping, optimizer and moving
+//! average. The host only copies the next batch into pinned memory while the GPU works; results come back the same way, and
+//! are waited for one step later. Never decides a learning rate.
+
+use std::sync::Arc;
+
+use super::Precision;
+use super::cast::u8_to_compute;
+use super::conv::ConvPlanId;
+use super::error::CudaError;
+use super::gpu::{DeviceBuffer, Event, Pinned};
+use super::optimizer::{Memory, Optimizer, Results, Settings, State, segments};
+use super::program::{ParamArenas, Program, Workspace, plan_convolutions, workspace};
+use super::runtime::Runtime;
+use crate::engine::graph::TensorId;
+use crate::engine::params::Params;
+use crate::engine::plan::Plan;
+
+/// What turns gradients into steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    Sgd,
+    AdamW { amsgrad: bool },
+}
+
+/// A plan for one batch size, with the tensors that the caller fills and reads.
+pub struct StepPlan {
+    pub n_images: usize,
+    pub plan: Plan,
+    /// (B, H, W, 3)
+    pub input: TensorId,
+    pub truth: TensorId,
+    pub items: TensorId,
+}
+
+/// Loss scale of fp16 before the first step.
+const FIRST_LOSS_SCALE: f32 = 65536.0;
+
+/// Steps that may be on their way at once.
+const SLOTS: usize = 2;
+
+/// Device memory of a training, by use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// f32 values and averages, copies in compute type, gradients in both.
+    pub parameters: usize,
+    pub optimizer: usize,
+    pub activations: usize,
+    pub workspace: usize,
+    /// Batches on their way in.
+    pub input: usize,
+}
+
+impl DeviceMemory {
+    pub fn total(&self) -> usize {
+        self.parameters + self.optimizer + self.activations + self.workspace + self.input
+    }
+}
+
+/// One batch size.
+struct Step {
+    n_images: usize,
+    pixel_bytes: usize,
+    truth: u64,
+    truth_len: usize,
+    /// Leaves gradients in place.
+    accumulate: Program,
+    update: Program,
+}
+
+/// Host memory of one step on its way.
+struct Slot {
+    pixels: Pinned,
+    truth: Pinned,
+    settings: Pinned,
+    results: Pinned,
+    done: Event,
+    is_used: bool,
+}
+
+pub struct Training {
+    steps: Vec<Step>,
+    slots: Vec<Slot>,
+    /// Steps given to the GPU so far.
+    n_submitted: usize,
+    table: Params,
+    optimizer: Optimizer,
+    results: DeviceBuffer,
+    pixels: DeviceBuffer,
+    values: DeviceBuffer,
+    averages: DeviceBuffer,
+    memory_plan: DeviceMemory,
+    /// Kept for their addresses.
+    _buffers: Vec<DeviceBuffer>,
+    _workspace: Workspace,
+    runtime: Arc<Runtime>,
+}
+
+impl Training {
+    /// Arenas with `params` on the GPU, and the work of every plan. `check_in(done, total)` hears of each convolution that was
+    /// planned.
+    ///
+    /// # Errors
+    /// No room, or a convolution without a plan.
+    pub fn new(
+        runtime: &Arc<Runtime>,
+        plans: Vec<StepPlan>,
+        params: &Params,
+        rule: Rule,
+        check_in: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CudaError> {
+        let (gpu, kernels) = (&runtime.gpu, &runtime.kernels);
+        let convs: Vec<Vec<Option<ConvPlanId>>> =
+            plans.iter().map(|step| plan_convolutions(runtime, &step.plan, check_in)).collect::<Result<_, _>>()?;
+        let pairs: Vec<(&Plan, &[Option<ConvPlanId>])> = plans.iter().zip(&convs).map(|(step, ids)| (&step.plan, ids.as_slice())).collect();
+        let workspace = workspace(runtime, &pairs)?;
+
+        let n = params.values.len();
+        let precision = runtime.precision();
+        let zeros = |bytes: usize| {
+            let buffer = gpu.alloc(bytes)?;
+            buffer.fill(0)?;
+            Ok::<_, CudaError>(buffer)
+        };
+        let values = gpu.upload(&params.values)?;
+        let averages = gpu.upload(&params.values)?;
+        let copies = zeros(n * precision.bytes())?;
+        let weight_gradients = zeros(n * precision.bytes())?;
+        let gradients = zeros(n * size_of::<f32>())?;
+        let n_remembered = match rule {
+            Rule::Sgd => 1,
+            Rule::AdamW { amsgrad } => 2 + usize::from(amsgrad),
+        };
+        let remembered: Vec<DeviceBuffer> = (0..n_remembered).map(|_| zeros(n * size_of::<f32>())).collect::<Result<_, _>>()?;
+        let table = segments(params);
+        let n_segments = table.len();
+        let segments = gpu.upload(&table)?;
+        let settings = zeros(size_of::<Settings>())?;
+        let scale = if precision == Precision::F16 { FIRST_LOSS_SCALE } else { 1.0 };
+        let state = gpu.upload(&[State::new(0, scale)])?;
+        let results = zeros(size_of::<Results>())?;
+        let norms = zeros(Optimizer::workspace_bytes(n_segments))?;
+        let optimizer = Optimizer {
+            segments: segments.address,
+            n_segments,
+            settings: settings.address,
+            state: state.address,
+            values: values.address,
+            gradients: gradients.address,
+            averages: averages.address,
+            copies: copies.address,
+            weight_gradients: weight_gradients.address,
+            workspace: norms.address,
+        };
+        let memory = match rule {
+            Rule::Sgd => Memory::Sgd { velocities: remembered[0].address },
+            Rule::AdamW { amsgrad } => Memory::AdamW {
+                means: remembered[0].address,
+                squares: remembered[1].address,
+                largest: if amsgrad { remembered[2].address } else { 0 },
+            },
+        };
+        let arenas = ParamArenas {
+            values: values.address,
+            copies: copies.address,
+            gradients: gradients.address,
+            weight_gradients: weight_gradients.address,
+            loss_scale: state.address + State::LOSS_SCALE_OFFSET as u64,
+        };
+        gpu.launch(&optimizer.copy_parameters(kernels))?;
+
+        let activations = gpu.alloc(plans.iter().map(|step| step.plan.arena_bytes).max().unwrap_or(0))?;
+        let pixel_bytes = |step: &StepPlan| step.plan.graph.shape(step.input).n_pixels() * 3;
+        let truth_len = |step: &StepPlan| step.plan.graph.shape(step.truth).len();
+        let pixels = gpu.alloc(plans.iter().map(pixel_bytes).max().unwrap_or(0))?;
+        let mut steps = Vec::with_capacity(plans.len());
+        for (step, ids) in plans.iter().zip(&convs) {
+            let address = |id: TensorId| activations.address + step.plan.placement(id).offset as u64;
+            let n_pixels = step.plan.graph.shape(step.input).n_pixels();
+            let program = || {
+                let mut program = Program::new(runtime, &step.plan, ids, params, arenas, activations.address, &workspace)?;
+                program.prepend("input", u8_to_compute(kernels, pixels.address, n_pixels, 3, address(step.input)));
+                Ok::<_, CudaError>(program)
+            };
+            let (mut accumulate, mut update) = (program()?, program()?);
+            accumulate.push("optimizer", optimizer.add_weight_gradients(kernels));
+            for launch in optimizer.update(kernels, memory) {
+                update.push("optimizer", launch);
+            }
+            for program in [&mut accumulate, &mut update] {
+                program.push("optimizer", optimizer.finish(kernels, address(step.items), results.address));
+            }
+            steps.push(Step {
+                n_images: step.n_images,
+                pixel_bytes: pixel_bytes(step),
+                truth: address(step.truth),
+                truth_len: truth_len(step),
+                accumulate,
+                update,
+            });
+        }
+        let slot = || {
+            Ok::<_, CudaError>(Slot {
+                pixels: gpu.pinned(pixels.bytes)?,
+                truth: gpu.pinned(plans.iter().map(truth_len).max().unwrap_or(0) * size_of::<f32>())?,
+                settings: gpu.pinned(size_of::<Settings>())?,
+                results: gpu.pinned(size_of::<Results>())?,
+                done: gpu.event()?,
+                is_used: false,
+            })
+        };
+        let slots = (0..SLOTS).map(|_| slot()).collect::<Result<_, _>>()?;
+        let memory_plan = DeviceMemory {
+            parameters: values.bytes + averages.bytes + copies.bytes + weight_gradients.bytes + gradients.bytes,
+            optimizer: remembered.iter().map(|buffer| buffer.bytes).sum::<usize>() + segments.bytes + norms.bytes,
+            activations: activations.bytes,
+            workspace: workspace.bytes(),
+            input: pixels.bytes,
+        };
+        let mut buffers = remembered;
+        buffers.extend([copies, weight_gradients, gradients, segments, settings, state, norms, activations]);
+        Ok(Self {
+            steps,
+            slots,
+            n_submitted: 0,
+            table: params.zeros_like(),
+            optimizer,
+            results,
+            pixels,
+            values,
+            averages,
+            memory_plan,
+            _buffers: buffers,
+            _workspace: workspace,
+            runtime: Arc::clone(runtime),
+        })
+    }
+
+    /// Device memory that was taken.
+    pub fn memory(&self) -> DeviceMemory {
+        self.memory_plan
+    }
+
+    /// Why steps are not captured as graphs, if they are not.
+    pub fn fallback(&self) -> Option<&str> {
+        self.steps.iter().flat_map(|step| [&step.accumulate, &step.update]).find_map(|program| program.fallback.as_deref())
+    }
+
+    /// Gives a step to the GPU: `pixels` (B, H, W, 3) as bytes, `truth` as in the loss. With `settings` the step ends with an
+    /// update, else gradients are kept for one.
+    ///
+    /// Waits only when the step before the last is not done yet.
+    ///
+    /// # Panics
+    /// If no plan has this many images, or lengths do not fit.
+    pub fn submit(&mut self, n_images: usize, pixels: &[u8], truth: &[f32], settings: Option<&Settings>) -> Result<(), CudaError> {
+        let Self { steps, slots, n_submitted, optimizer, results, pixels: staging, runtime, .. } = self;
+        let gpu = &runtime.gpu;
+        gpu.bind()?;
+        let step = steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
+        assert_eq!(pixels.len(), step.pixel_bytes, "bytes of a batch");
+        assert_eq!(truth.len(), step.truth_len, "numbers of ground truth");
+        let slot = &mut slots[*n_submitted % SLOTS];
+        if slot.is_used {
+            slot.done.wait()?;
+        }
+        slot.pixels.as_mut_slice::<u8>()[..pixels.len()].copy_from_slice(pixels);
+        slot.truth.as_mut_slice::<f32>()[..truth.len()].copy_from_slice(truth);
+        gpu.copy_in(staging.address, &slot.pixels, pixels.len())?;
+        gpu.copy_in(step.truth, &slot.truth, size_of_val(truth))?;
+        if let Some(settings) = settings {
+            slot.settings.as_mut_slice::<Settings>()[0] = *settings;
+            gpu.copy_in(optimizer.settings, &slot.settings, size_of::<Settings>())?;
+            step.update.run()?;
+        } else {
+            step.accumulate.run()?;
+        }
+        gpu.copy_out(&slot.results, results.address, size_of::<Results>())?;
+        slot.done.record()?;
+        slot.is_used = true;
+        *n_submitted += 1;
+        Ok(())
+    }
+
+    /// Runs the step of `n_images` on what is on the GPU already, without a batch from the host.
+    pub fn repeat(&mut self, n_images: usize) -> Result<(), CudaError> {
+        let step = self.steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
+        step.update.run()
+    }
+
+    /// What the step submitted last gave (`back` 0), or the one before (`back` 1). Waits for it.
+    ///
+    /// # Panics
+    /// If there is no such step.
+    pub fn results(&self, back: usize) -> Result<Results, CudaError> {
+        assert!(back < SLOTS && back < self.n_submitted, "step {back} before the last of {}", self.n_submitted);
+        let slot = &self.slots[(self.n_submitted - 1 - back) % SLOTS];
+        slot.done.wait()?;
+        Ok(slot.results.as_slice::<Results>()[0])
+    }
+
+    /// Parameters now. Waits.
+    pub fn params(&self) -> Result<Params, CudaError> {
+        self.download(&self.values)
+    }
+
+    /// Their moving averages now. Waits.
+    pub fn averages(&self) -> Result<Params, CudaError> {
+        self.download(&self.averages)
+    }
+
+    fn download(&self, arena: &DeviceBuffer) -> Result<Params, CudaError> {
+        let mut params = self.table.clone();
+        params.values = arena.read(0, params.values.len())?;
+        Ok(params)
+    }
+
+    /// Gradients that were accumulated since the last update, divided by the loss scale. Waits.
+    pub fn gradients(&self) -> Result<Params, CudaError> {
+        let n = self.table.values.len();
+        let buffer = self._buffers.iter().find(|buffer| buffer.address == self.optimizer.gradients).expect("the arena is kept");
+        let mut params = self.table.clone();
+        params.values = buffer.read(0, n)?;
+        let scale = self.results(0)?.loss_scale;
+        params.values.iter_mut().for_each(|value| *value /= scale);
+        Ok(params)
+    }
+
+    /// Milliseconds of each piece of a step with an update, with the node and the family of each.
+    pub fn profile(&mut self, n_images: usize) -> Result<Vec<(usize, &'static str, f32)>, CudaError> {
+        let step = self.steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
+        let times = step.update.run_timed()?;
+        Ok(step.update.works.iter().zip(times).map(|(work, ms)| (work.node, work.family, ms)).collect())
+    }
+}

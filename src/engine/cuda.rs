@@ -4,14 +4,12 @@
 //! any call, because cudarc panics on a missing library.
 
 #[cfg(feature = "cuda")]
-pub mod bn_act;
-#[cfg(feature = "cuda")]
-pub mod cast;
-#[cfg(feature = "cuda")]
 pub mod conv;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls cuDNN")]
 pub mod cudnn;
+#[cfg(feature = "cuda")]
+pub mod decode;
 #[cfg(feature = "cuda")]
 pub mod error;
 #[cfg(feature = "cuda")]
@@ -20,23 +18,17 @@ pub mod gpu;
 #[cfg(feature = "cuda")]
 pub mod kernels;
 #[cfg(feature = "cuda")]
+pub mod levels;
+#[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "opens libraries and asks for their versions")]
 pub mod library;
-#[cfg(feature = "cuda")]
-pub mod nearest;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the compiler")]
 pub mod nvrtc;
 #[cfg(feature = "cuda")]
 pub mod pieces;
-#[cfg(feature = "cuda")]
-pub mod pool;
-#[cfg(all(test, feature = "gpu-tests"))]
-mod test_tensors;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod testing;
-#[cfg(feature = "cuda")]
-pub mod tiling;
 
 /// Number format of activations and of what convolutions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

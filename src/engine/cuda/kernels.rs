@@ -28,13 +28,8 @@ pub struct KernelFile {
 }
 
 /// Every kernel file, a line each: `all("bn.cu", include_str!("../../../kernels/bn.cu")),`.
-pub const FILES: &[KernelFile] = &[
-    all("bn_act.cu", include_str!("../../../kernels/bn_act.cu")),
-    all("cast.cu", include_str!("../../../kernels/cast.cu")),
-    all("conv.cu", include_str!("../../../kernels/conv.cu")),
-    all("nearest.cu", include_str!("../../../kernels/nearest.cu")),
-    all("pool.cu", include_str!("../../../kernels/pool.cu")),
-];
+pub const FILES: &[KernelFile] =
+    &[all("conv.cu", include_str!("../../../kernels/conv.cu")), all("decode.cu", include_str!("../../../kernels/decode.cu"))];
 
 /// A file for all cards.
 pub const fn all(name: &'static str, text: &'static str) -> KernelFile {

@@ -4,6 +4,8 @@
 //! any call, because cudarc panics on a missing library.
 
 #[cfg(feature = "cuda")]
+pub mod assigner;
+#[cfg(feature = "cuda")]
 pub mod conv;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls cuDNN")]
@@ -22,6 +24,8 @@ pub mod levels;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "opens libraries and asks for their versions")]
 pub mod library;
+#[cfg(feature = "cuda")]
+pub mod loss;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the compiler")]
 pub mod nvrtc;

@@ -28,8 +28,12 @@ pub struct KernelFile {
 }
 
 /// Every kernel file, a line each: `all("bn.cu", include_str!("../../../kernels/bn.cu")),`.
-pub const FILES: &[KernelFile] =
-    &[all("conv.cu", include_str!("../../../kernels/conv.cu")), all("decode.cu", include_str!("../../../kernels/decode.cu"))];
+pub const FILES: &[KernelFile] = &[
+    all("assigner.cu", include_str!("../../../kernels/assigner.cu")),
+    all("conv.cu", include_str!("../../../kernels/conv.cu")),
+    all("decode.cu", include_str!("../../../kernels/decode.cu")),
+    all("loss.cu", include_str!("../../../kernels/loss.cu")),
+];
 
 /// A file for all cards.
 pub const fn all(name: &'static str, text: &'static str) -> KernelFile {

@@ -30,6 +30,8 @@ pub mod loss;
 #[expect(unsafe_code, reason = "calls the compiler")]
 pub mod nvrtc;
 #[cfg(feature = "cuda")]
+pub mod optimizer;
+#[cfg(feature = "cuda")]
 pub mod pieces;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod testing;

@@ -27,6 +27,8 @@ pub mod library;
 #[cfg(feature = "cuda")]
 pub mod loss;
 #[cfg(feature = "cuda")]
+pub mod nms;
+#[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the compiler")]
 pub mod nvrtc;
 #[cfg(feature = "cuda")]

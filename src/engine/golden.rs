@@ -35,6 +35,12 @@ impl Golden {
         (view.shape().to_vec(), view.data())
     }
 
+    #[cfg(feature = "gpu-tests")]
+    pub(crate) fn names(&self) -> Vec<String> {
+        let file = SafeTensors::deserialize(&self.bytes).unwrap_or_else(|error| panic!("{}: {error}", self.path.display()));
+        file.names().into_iter().map(str::to_owned).collect()
+    }
+
     pub(crate) fn shape(&self, name: &str) -> Vec<usize> {
         self.tensor(name, Dtype::F32).0
     }

@@ -33,6 +33,7 @@ pub const FILES: &[KernelFile] = &[
     all("conv.cu", include_str!("../../../kernels/conv.cu")),
     all("decode.cu", include_str!("../../../kernels/decode.cu")),
     all("loss.cu", include_str!("../../../kernels/loss.cu")),
+    all("nms.cu", include_str!("../../../kernels/nms.cu")),
     all("optimizer.cu", include_str!("../../../kernels/optimizer.cu")),
 ];
 

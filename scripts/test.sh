@@ -9,15 +9,16 @@ need_rust
 need_library libvulkan.so.1 libvulkan1
 [ -n "$(ls /usr/share/vulkan/icd.d/*lvp* 2>/dev/null)" ] || install_packages mesa-vulkan-drivers
 need_library libEGL.so.1 libegl1 libgl1-mesa-dri
-# Exported files are run in ONNX Runtime, which is a Python package.
+# Exported files are run in ONNX Runtime, kernels are compiled with NVRTC: both are Python packages.
 need python3 python3
 venv=target/test-venv
-if ! "$venv/bin/python" -c 'import numpy, onnx, onnxruntime' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import numpy, onnx, onnxruntime, nvidia' 2>/dev/null; then
     rm -rf "$venv"
     python3 -m venv "$venv" 2>/dev/null || { install_packages python3-venv; python3 -m venv "$venv"; }
-    "$venv/bin/pip" install --quiet --disable-pip-version-check numpy onnx onnxruntime
+    "$venv/bin/pip" install --quiet --disable-pip-version-check numpy onnx onnxruntime nvidia-cuda-nvrtc
 fi
 export BOXWRIGHT_PYTHON="$PWD/$venv/bin/python"
+export BOXWRIGHT_CUDA_PATH="$PWD/$venv"
 
 step() { echo; echo "== $1  (${SECONDS}s)"; }
 step "format"

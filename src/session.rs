@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod command;
 pub mod device;
+pub mod doctor;
 pub mod event;
 pub mod failure;
 pub mod job;

@@ -159,6 +159,21 @@ fn bad_input_is_one_error_line_with_a_hint_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn the_doctor_reports_on_any_machine() {
+    let dir = Dir::new();
+    let text = dir.ok(&["doctor"]);
+    assert!(text.lines().any(|line| line.starts_with("CPU ") && line.ends_with("threads")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("GPU")), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&dir.ok(&["doctor", "--json"])).unwrap();
+    assert_eq!(report["event"], "finished");
+    let result = &report["result"];
+    assert!(result["usable_gpu"].is_boolean() && result["threads"].as_u64() > Some(0), "{report}");
+    // What is missing comes with what to do.
+    let is_complete = result["usable_gpu"] == true;
+    assert!(is_complete || !result["advice"].as_array().unwrap().is_empty(), "{report}");
+}
+
+#[test]
 fn a_folder_that_is_not_empty_is_never_written_into() {
     let dir = Dir::new();
     dir.write("full/letter.txt", "precious");

@@ -34,7 +34,7 @@ struct Usage {
 
 #[test]
 fn every_kernel_compiles_for_every_card() {
-    let nvrtc = match Nvrtc::open(None) {
+    let nvrtc = match Nvrtc::open() {
         Ok(nvrtc) => nvrtc,
         Err(error) => {
             let wanted = ["BOXWRIGHT_CUDA_PATH", "CI"].into_iter().find(|name| std::env::var_os(name).is_some());

@@ -220,6 +220,11 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
+    /// Look for GPUs and the libraries they need; say what is missing and how to get it
+    Doctor {
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -333,6 +338,7 @@ impl Args {
                 let repeats = at_least_one("--repeats", repeats)?;
                 (Command::Bench(BenchRequest { kind, model, n_classes, batch, imgsz, device, repeats, data }), json)
             }
+            Task::Doctor { json } => (Command::Doctor, json),
         };
         Ok(Wish::Run { command: Box::new(command), json })
     }

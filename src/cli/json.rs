@@ -74,6 +74,7 @@ fn finished(done: &CommandDone) -> Value {
         }
         CommandDone::Exported(report) => json!({"path": report.path, "size_bytes": report.size_bytes, "checks": report.checks}),
         CommandDone::Benched(figures) => figures.clone(),
+        CommandDone::Examined(report) => report.to_json(),
     };
     json!({"event": "finished", "result": result})
 }

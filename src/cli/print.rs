@@ -6,6 +6,7 @@ use super::json;
 use crate::dataset::check::{CheckReport, Finding};
 use crate::dataset::fix::Receipt;
 use crate::eval::Metrics;
+use crate::session::doctor::DoctorReport;
 use crate::session::{CommandDone, Event, Failure, PictureResult};
 use crate::train::TrainEvent;
 
@@ -222,7 +223,64 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
             }
             Ok(())
         }
+        CommandDone::Examined(report) => examined(report, out),
     }
+}
+
+fn examined(report: &DoctorReport, out: &mut impl Write) -> io::Result<()> {
+    let gibibytes = |bytes: usize| bytes as f64 / f64::from(1 << 30);
+    writeln!(out, "{:12} {}", "Boxwright", report.version)?;
+    writeln!(out, "{:12} {}, {} threads", "CPU", report.cpu, report.n_threads)?;
+    match &report.gpus {
+        Err(reason) => writeln!(out, "{:12} none: {reason}", "GPU")?,
+        Ok(gpus) => {
+            for (index, gpu) in gpus.iter().enumerate() {
+                let label = format!("GPU {index}");
+                let gpu = match gpu {
+                    Ok(gpu) => gpu,
+                    Err(reason) => {
+                        writeln!(out, "{label:12} cannot be opened: {reason}")?;
+                        continue;
+                    }
+                };
+                let [major, minor] = gpu.compute_capability;
+                let (free, total) = (gibibytes(gpu.free_bytes), gibibytes(gpu.total_bytes));
+                writeln!(out, "{label:12} {}, compute capability {major}.{minor}, {} multiprocessors", gpu.name, gpu.n_multiprocessors)?;
+                writeln!(out, "{:12} {free:.1} of {total:.1} GiB free, the driver is of CUDA {}", "", gpu.cuda_version)?;
+                for (name, result) in &gpu.tests {
+                    match result {
+                        Err(reason) => writeln!(out, "{:12} {name}: failed, {}", "", reason.replace('\n', ", "))?,
+                        Ok(rate) => {
+                            let of_peak = rate
+                                .peak
+                                .map_or_else(String::new, |peak| format!(" of {peak:.0} at most ({:.0} %)", 100.0 * rate.achieved / peak));
+                            let low = if rate.is_low() { ": slow; is something else using this GPU?" } else { "" };
+                            writeln!(out, "{:12} {name}: {:.0} {}{of_peak}{low}", "", rate.achieved, rate.unit)?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for library in &report.libraries {
+        let purpose = if library.is_needed { library.purpose.to_owned() } else { format!("{}; optional", library.purpose) };
+        match &library.outcome {
+            Ok(found) => writeln!(out, "{:12} {:10} {}", library.name, found.version, found.path.display())?,
+            Err(reason) => writeln!(out, "{:12} {reason} ({purpose})", library.name)?,
+        }
+    }
+    if report.has_usable_gpu() {
+        writeln!(out, "\nThe GPU has all that it needs.")?;
+    } else {
+        writeln!(out, "\nNo GPU can be used; everything works on the CPU.")?;
+    }
+    for advice in &report.advice {
+        writeln!(out, "\n{}:", advice.what)?;
+        for command in &advice.commands {
+            writeln!(out, "    {command}")?;
+        }
+    }
+    Ok(())
 }
 
 fn checked(report: &CheckReport, out: &mut impl Write) -> io::Result<()> {

@@ -17,6 +17,7 @@ pub mod error;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the driver")]
 pub mod gpu;
+pub mod inspect;
 #[cfg(feature = "cuda")]
 pub mod kernels;
 #[cfg(feature = "cuda")]
@@ -35,6 +36,9 @@ pub mod nvrtc;
 pub mod optimizer;
 #[cfg(feature = "cuda")]
 pub mod pieces;
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "asks the driver for the card's clocks")]
+mod selftest;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod testing;
 
@@ -62,6 +66,11 @@ impl Precision {
     pub fn default_for(sm: u32) -> Self {
         if sm >= 80 { Self::Bf16 } else { Self::F16 }
     }
+}
+
+/// Whether this program can use a GPU at all.
+pub fn is_built() -> bool {
+    cfg!(feature = "cuda")
 }
 
 /// Why no device can be used.

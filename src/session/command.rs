@@ -54,6 +54,8 @@ pub enum Command {
         out: PathBuf,
     },
     Bench(BenchRequest),
+    /// What this machine offers, and what is missing.
+    Doctor,
     /// Stops a job; what it has written stays whole.
     Cancel(JobId),
     DismissNotice(u64),
@@ -115,6 +117,7 @@ impl Command {
             Self::Detect(_) => JobKind::Detect,
             Self::Export { .. } => JobKind::Export,
             Self::Bench(_) => JobKind::Bench,
+            Self::Doctor => JobKind::Doctor,
             Self::Browse(_) => JobKind::Browse,
             Self::SavePicture { .. } => JobKind::SavePicture,
             Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => return None,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::command::BrowseKind;
+use super::doctor::DoctorReport;
 use super::failure::Failure;
 use super::job::JobId;
 use crate::dataset::check::{CheckReport, Finding};
@@ -89,4 +90,5 @@ pub enum CommandDone {
     PictureSaved(PathBuf),
     /// One JSON object with the figures.
     Benched(serde_json::Value),
+    Examined(Box<DoctorReport>),
 }

@@ -27,6 +27,7 @@ pub enum JobKind {
     Detect,
     Export,
     Bench,
+    Doctor,
     Browse,
     SavePicture,
 }
@@ -46,6 +47,7 @@ impl JobKind {
             Self::Detect => "Detecting",
             Self::Export => "Exporting",
             Self::Bench => "Measuring",
+            Self::Doctor => "Looking at the machine",
             Self::Browse => "Choosing a file",
             Self::SavePicture => "Writing a picture",
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::bench;
 use super::command::{BrowseKind, Command, DetectRequest};
 use super::device;
+use super::doctor;
 use super::event::{CommandDone, Event, PictureResult};
 use super::failure::Failure;
 use super::job::JobContext;
@@ -91,6 +92,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             device::ready(request.device)?;
             Ok(CommandDone::Benched(bench::run(&request, &check_in)?))
         }
+        Command::Doctor => Ok(CommandDone::Examined(Box::new(doctor::examine()))),
         Command::Cancel(_) | Command::DismissNotice(_) | Command::LoadPicture(_) | Command::UseWeights(_) | Command::SetTheme(_) => {
             unreachable!("the session carries these out itself")
         }

@@ -61,7 +61,7 @@ impl Kernels {
     /// # Errors
     /// No NVRTC that fits the driver, or a file that does not compile.
     pub fn load(gpu: &Arc<Gpu>, precision: Precision) -> Result<Self, CudaError> {
-        let nvrtc = Nvrtc::open(Some(gpu.driver_version))?;
+        let nvrtc = Nvrtc::open()?;
         let cache = cache_dir("kernels");
         let files: Vec<_> = FILES.iter().filter(|file| file.is_for(gpu.sm)).collect();
         let codes: Vec<_> = files

@@ -4,7 +4,7 @@
 //!
 //! Places, in this order: the folders of `BOXWRIGHT_CUDA_PATH` (searched a few levels deep, or environments of Python), the
 //! loader's own path, `CUDA_HOME` and `CUDA_PATH`, `/usr/local/cuda*`, and what pip's `nvidia-*` wheels installed into the
-//! active environment or into that of the `python3` on `PATH`.
+//! program's own environment ([`own_environment`]), the active one, or that of the `python3` on `PATH`.
 //!
 //! A library is opened by its absolute path. Others that ask the loader for its name (cudarc for `libcudnn.so.9`) then get
 //! the one that is already open. Never panics: a file that does not load is told with its reason.
@@ -17,6 +17,7 @@ use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL
 use walkdir::WalkDir;
 
 use super::error::CudaError;
+use super::inspect::own_environment;
 
 /// A library that the engine or the reading of pictures uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,14 +141,14 @@ pub fn find(library: Library) -> Result<FoundLibrary, CudaError> {
 /// Opens a library, once; later calls give the same.
 pub fn open(library: Library) -> Result<&'static OpenLibrary, CudaError> {
     static OPENED: [OnceLock<Result<OpenLibrary, CudaError>>; Library::ALL.len()] = [const { OnceLock::new() }; Library::ALL.len()];
-    OPENED[library as usize].get_or_init(|| open_where(library, |_| Ok(()))).as_ref().map_err(Clone::clone)
+    OPENED[library as usize].get_or_init(|| open_where(library, |open| fits_driver(library, open))).as_ref().map_err(Clone::clone)
 }
 
 /// Opens the first one that `accept` takes; it says why not otherwise.
-pub fn open_where(library: Library, accept: impl Fn(&FoundLibrary) -> Result<(), String>) -> Result<OpenLibrary, CudaError> {
+pub fn open_where(library: Library, accept: impl Fn(&OpenLibrary) -> Result<(), String>) -> Result<OpenLibrary, CudaError> {
     let mut refused = None;
     for candidate in candidates(library, places()) {
-        match open_file(library, &candidate).and_then(|open| accept(&open.found).map(|()| open)) {
+        match open_file(library, &candidate).and_then(|open| accept(&open).map(|()| open)) {
             Ok(open) => return Ok(open),
             // The loader found nothing: `libx.so.1: cannot open shared object file` begins with the name that it was asked for.
             Err(reason) if candidate.is_relative() && reason.starts_with(&*candidate.to_string_lossy()) => {}
@@ -166,16 +167,34 @@ pub fn load_cudnn() -> Result<FoundLibrary, CudaError> {
     let cudnn = open(Library::Cudnn)?;
     // cuDNN asks the loader for these by name, when a plan needs them: take those of the CUDA that it was made for.
     HELPERS.get_or_init(|| {
-        type CudartVersion = unsafe extern "C" fn() -> usize;
-        // SAFETY: the type is that of cuDNN's header.
-        let Ok(cudart_version) = (unsafe { cudnn.function::<CudartVersion>(c"cudnnGetCudartVersion") }) else { return Vec::new() };
-        // SAFETY: takes nothing.
-        let major = (unsafe { cudart_version() } / 1000) as u32;
-        let same = |found: &FoundLibrary| if found.major() == major { Ok(()) } else { Err(format!("cuDNN needs CUDA {major}")) };
+        let Some(major) = cuda_of_cudnn(cudnn) else { return Vec::new() };
+        let same = |open: &OpenLibrary| if open.found.major() == major { Ok(()) } else { Err(format!("cuDNN needs CUDA {major}")) };
         // Plans that need a helper that is not there fail by themselves, others work.
         [Library::CublasLt, Library::Nvrtc].into_iter().filter_map(|helper| open_where(helper, same).ok()).collect()
     });
     Ok(cudnn.found.clone())
+}
+
+/// The major version of CUDA that an open cuDNN was made for.
+fn cuda_of_cudnn(cudnn: &OpenLibrary) -> Option<u32> {
+    type CudartVersion = unsafe extern "C" fn() -> usize;
+    // SAFETY: the type is that of cuDNN's header.
+    let cudart_version = unsafe { cudnn.function::<CudartVersion>(c"cudnnGetCudartVersion") }.ok()?;
+    // SAFETY: takes nothing.
+    Some((unsafe { cudart_version() } / 1000) as u32)
+}
+
+/// Says why the driver would not run a library's code: it is made for a later CUDA. Without a driver everything fits.
+fn fits_driver(library: Library, open: &OpenLibrary) -> Result<(), String> {
+    let made_for = match library {
+        Library::Nvrtc | Library::CublasLt | Library::Nvjpeg => Some(open.found.major()),
+        Library::Cudnn => cuda_of_cudnn(open),
+        Library::Driver | Library::Nvml | Library::Nccl => None,
+    };
+    let Some(made_for) = made_for else { return Ok(()) };
+    let Ok(driver) = find(Library::Driver) else { return Ok(()) };
+    let driver = driver.major();
+    if made_for <= driver { Ok(()) } else { Err(format!("it is made for CUDA {made_for}, and the driver is of CUDA {driver}")) }
 }
 
 /// Opens a file and asks for its version.
@@ -341,7 +360,7 @@ struct Surroundings {
     cuda_homes: Vec<PathBuf>,
     /// `/usr/local`.
     usr_local: PathBuf,
-    /// Active environments of Python: `VIRTUAL_ENV`, `CONDA_PREFIX`.
+    /// Environments of Python: our own, then active ones by `VIRTUAL_ENV` and `CONDA_PREFIX`.
     environments: Vec<PathBuf>,
     /// Folders of `PATH`.
     path: Vec<PathBuf>,
@@ -353,14 +372,14 @@ impl Surroundings {
     fn of_process() -> Self {
         let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let list = |name: &str| std::env::var_os(name).map(|value| std::env::split_paths(&value).collect()).unwrap_or_default();
-        let folders = |names: [&'static str; 2]| names.into_iter().filter_map(folder).collect();
+        let folders = |names: [&'static str; 2]| names.into_iter().filter_map(folder).collect::<Vec<_>>();
         let mut setting: Vec<PathBuf> = list("BOXWRIGHT_CUDA_PATH");
         setting.retain(|folder| !folder.as_os_str().is_empty());
         Self {
             setting,
             cuda_homes: folders(["CUDA_HOME", "CUDA_PATH"]),
             usr_local: PathBuf::from("/usr/local"),
-            environments: folders(["VIRTUAL_ENV", "CONDA_PREFIX"]),
+            environments: own_environment().into_iter().chain(folders(["VIRTUAL_ENV", "CONDA_PREFIX"])).collect(),
             path: list("PATH"),
             user: folder("HOME").map(|home| home.join(".local")),
         }

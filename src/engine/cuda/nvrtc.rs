@@ -21,7 +21,7 @@ type GetText = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
 
 /// The opened compiler.
 pub struct Nvrtc {
-    library: OpenLibrary,
+    library: &'static OpenLibrary,
     calls: Calls,
     /// Compute capabilities that it makes code for, sorted.
     targets: Vec<u32>,
@@ -62,23 +62,17 @@ pub struct Compiled {
 }
 
 impl Nvrtc {
-    /// Opens the first NVRTC whose code a driver of this version loads (`13000`: CUDA 13.0), or any without a driver.
+    /// Opens the first NVRTC whose code the driver loads, or any without a driver.
     ///
     /// # Errors
     /// There is none, or it misses a function.
-    pub fn open(driver_version: Option<i32>) -> Result<Self, CudaError> {
-        let accept = |found: &FoundLibrary| match driver_version {
-            Some(version) if found.major() as i32 > version / 1000 => {
-                Err(format!("its code is for CUDA {}, and the driver is of {}", found.major(), version / 1000))
-            }
-            _ => Ok(()),
-        };
-        let library = library::open_where(Library::Nvrtc, accept)?;
+    pub fn open() -> Result<Self, CudaError> {
+        let library = library::open(Library::Nvrtc)?;
         let unusable = |reason| CudaError::UnusableLibrary { library: "NVRTC", version: library.found.version.clone(), reason };
         // SAFETY: types and names are those of nvrtc.h.
-        let calls = unsafe { Calls::of(&library) }.map_err(unusable)?;
+        let calls = unsafe { Calls::of(library) }.map_err(unusable)?;
         // SAFETY: as above.
-        let targets = unsafe { targets_of(&library) }.map_err(unusable)?;
+        let targets = unsafe { targets_of(library) }.map_err(unusable)?;
         Ok(Self { library, calls, targets })
     }
 
@@ -276,7 +270,7 @@ mod tests {
 
     /// NVRTC where there is one; its absence is a failure of `tests/kernels.rs`, not of each test here.
     fn nvrtc() -> Option<Nvrtc> {
-        Nvrtc::open(None).ok()
+        Nvrtc::open().ok()
     }
 
     #[test]

@@ -179,3 +179,96 @@ __device__ __forceinline__ float expected_bin(const T* logits, bool aligned) {
     }
     return weighted / total;
 }
+
+// L elements that are read or written by one access: 1, 4 or LANES, with address and stride aligned to them. Loads stay in this
+// form until they are used, so that many of them in flight need few registers.
+template <int L> struct Packet;
+template <> struct Packet<1> { T x; };
+template <> struct Packet<LANES> { uint4 x; };
+
+template <int L> struct Floats { float x[L]; };
+
+template <int L> __device__ __forceinline__ Packet<L> load_packet(const T* at) { return *reinterpret_cast<const Packet<L>*>(at); }
+template <int L> __device__ __forceinline__ void store_packet(T* at, Packet<L> packet) { *reinterpret_cast<Packet<L>*>(at) = packet; }
+
+__device__ __forceinline__ Floats<1> unpack(Packet<1> packet) { return {{to_f32(packet.x)}}; }
+__device__ __forceinline__ Packet<1> pack(const Floats<1>& values) { return {from_f32(values.x[0])}; }
+
+#if defined(COMPUTE_F32)
+__device__ __forceinline__ Floats<LANES> unpack(Packet<LANES> packet) {
+    const uint4 w = packet.x;
+    return {{__uint_as_float(w.x), __uint_as_float(w.y), __uint_as_float(w.z), __uint_as_float(w.w)}};
+}
+__device__ __forceinline__ Packet<LANES> pack(const Floats<LANES>& values) {
+    const float* x = values.x;
+    return {make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]), __float_as_uint(x[3]))};
+}
+#else
+template <> struct Packet<4> { uint2 x; };
+
+// The lower half of a word is the element at the lower address.
+__device__ __forceinline__ void unpack_word(u32 word, float& low, float& high) {
+#if defined(COMPUTE_BF16)
+    low = __uint_as_float(word << 16);
+    high = __uint_as_float(word & 0xffff0000u);
+#else
+    low = to_f32(T{(u16)word});
+    high = to_f32(T{(u16)(word >> 16)});
+#endif
+}
+__device__ __forceinline__ u32 pack_word(float low, float high) {
+    u32 word;
+#if __CUDA_ARCH__ >= 800 && defined(COMPUTE_BF16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#elif __CUDA_ARCH__ >= 800
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#else
+    word = (u32)from_f32(low).bits | (u32)from_f32(high).bits << 16;
+#endif
+    return word;
+}
+__device__ __forceinline__ Floats<LANES> unpack(Packet<LANES> packet) {
+    Floats<LANES> values;
+    unpack_word(packet.x.x, values.x[0], values.x[1]);
+    unpack_word(packet.x.y, values.x[2], values.x[3]);
+    unpack_word(packet.x.z, values.x[4], values.x[5]);
+    unpack_word(packet.x.w, values.x[6], values.x[7]);
+    return values;
+}
+__device__ __forceinline__ Floats<4> unpack(Packet<4> packet) {
+    Floats<4> values;
+    unpack_word(packet.x.x, values.x[0], values.x[1]);
+    unpack_word(packet.x.y, values.x[2], values.x[3]);
+    return values;
+}
+__device__ __forceinline__ Packet<4> pack(const Floats<4>& values) {
+    const float* x = values.x;
+    return {make_uint2(pack_word(x[0], x[1]), pack_word(x[2], x[3]))};
+}
+__device__ __forceinline__ Packet<LANES> pack(const Floats<LANES>& values) {
+    const float* x = values.x;
+    return {make_uint4(pack_word(x[0], x[1]), pack_word(x[2], x[3]), pack_word(x[4], x[5]), pack_word(x[6], x[7]))};
+}
+#endif
+
+// Whether a piece holds the channels from `channel` on (L of them, when its range is aligned to L).
+__device__ __forceinline__ bool covers(const Piece& piece, int channel) { return (unsigned)(channel - piece.first) < (unsigned)piece.count; }
+
+// Writes the same packet to every piece that holds its channels.
+template <int L> __device__ __forceinline__ void store_pieces(const Pieces& pieces, int pixel, int channel, Packet<L> packet) {
+    for (int i = 0; i < pieces.n; ++i) {
+        const Piece& piece = pieces.piece[i];
+        if (covers(piece, channel)) store_packet<L>(piece.data + (size_t)pixel * piece.pixel_stride + (channel - piece.first), packet);
+    }
+}
+
+// Adds the pieces of one pixel, from piece number `begin` on, to `sum`.
+template <int L> __device__ __forceinline__ void add_pieces(const Pieces& pieces, int begin, int pixel, int channel, Floats<L>& sum) {
+    for (int i = begin; i < pieces.n; ++i) {
+        const Piece& piece = pieces.piece[i];
+        if (!covers(piece, channel)) continue;
+        const Floats<L> x = unpack(load_packet<L>(piece.data + (size_t)pixel * piece.pixel_stride + (channel - piece.first)));
+#pragma unroll
+        for (int l = 0; l < L; ++l) sum.x[l] += x.x[l];
+    }
+}

@@ -6,6 +6,10 @@
 #[cfg(feature = "cuda")]
 pub mod assigner;
 #[cfg(feature = "cuda")]
+pub mod bn_act;
+#[cfg(feature = "cuda")]
+pub mod cast;
+#[cfg(feature = "cuda")]
 pub mod conv;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls cuDNN")]
@@ -17,6 +21,8 @@ pub mod error;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the driver")]
 pub mod gpu;
+#[cfg(feature = "cuda")]
+pub mod inference;
 pub mod inspect;
 #[cfg(feature = "cuda")]
 pub mod kernels;
@@ -28,6 +34,8 @@ pub mod library;
 #[cfg(feature = "cuda")]
 pub mod loss;
 #[cfg(feature = "cuda")]
+pub mod nearest;
+#[cfg(feature = "cuda")]
 pub mod nms;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the compiler")]
@@ -37,10 +45,22 @@ pub mod optimizer;
 #[cfg(feature = "cuda")]
 pub mod pieces;
 #[cfg(feature = "cuda")]
+pub mod pool;
+#[cfg(feature = "cuda")]
+pub mod program;
+#[cfg(feature = "cuda")]
+pub mod runtime;
+#[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "asks the driver for the card's clocks")]
 mod selftest;
 #[cfg(all(test, feature = "gpu-tests"))]
+mod test_tensors;
+#[cfg(all(test, feature = "gpu-tests"))]
 mod testing;
+#[cfg(feature = "cuda")]
+pub mod tiling;
+#[cfg(feature = "cuda")]
+pub mod training;
 
 /// Number format of activations and of what convolutions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

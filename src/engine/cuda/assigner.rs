@@ -122,8 +122,9 @@ mod tests {
 
     use super::{Assignment, Placer, assign};
     use crate::engine::cuda::Precision;
-    use crate::engine::cuda::levels::{LevelTensors, Levels, Strided};
+    use crate::engine::cuda::levels::{LevelTensors, Levels};
     use crate::engine::cuda::testing::{Tolerance, assert_close, test_gpu, test_kernels};
+    use crate::engine::cuda::tiling::Strided;
     use crate::engine::golden::Golden;
     use crate::engine::op::LossSpec;
 

@@ -21,8 +21,9 @@ mod tests {
     use super::decode;
     use crate::engine::cpu;
     use crate::engine::cpu::view::View;
-    use crate::engine::cuda::levels::{LevelTensors, Levels, Strided};
+    use crate::engine::cuda::levels::{LevelTensors, Levels};
     use crate::engine::cuda::testing::{PRECISIONS, Random, Tolerance, assert_close, test_gpu, test_kernels};
+    use crate::engine::cuda::tiling::Strided;
     use crate::engine::graph::Shape;
 
     #[test]

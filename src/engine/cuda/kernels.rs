@@ -30,11 +30,15 @@ pub struct KernelFile {
 /// Every kernel file, a line each: `all("bn.cu", include_str!("../../../kernels/bn.cu")),`.
 pub const FILES: &[KernelFile] = &[
     all("assigner.cu", include_str!("../../../kernels/assigner.cu")),
+    all("bn_act.cu", include_str!("../../../kernels/bn_act.cu")),
+    all("cast.cu", include_str!("../../../kernels/cast.cu")),
     all("conv.cu", include_str!("../../../kernels/conv.cu")),
     all("decode.cu", include_str!("../../../kernels/decode.cu")),
     all("loss.cu", include_str!("../../../kernels/loss.cu")),
+    all("nearest.cu", include_str!("../../../kernels/nearest.cu")),
     all("nms.cu", include_str!("../../../kernels/nms.cu")),
     all("optimizer.cu", include_str!("../../../kernels/optimizer.cu")),
+    all("pool.cu", include_str!("../../../kernels/pool.cu")),
 ];
 
 /// A file for all cards.

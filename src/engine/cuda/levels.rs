@@ -3,20 +3,12 @@
 //! Anchor points of an image are numbered over the levels, each row by row, as on the CPU.
 
 use super::gpu::Args;
+use super::tiling::Strided;
 
 /// Most heads and levels, and bins of a side; as in kernels/common.cuh.
 pub const MAX_HEADS: usize = 2;
 pub const MAX_LEVELS: usize = 4;
 pub const BINS: usize = 16;
-
-/// A tensor that may be a slice of another; address 0 where there is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Strided {
-    /// Of pixel 0, channel 0.
-    pub address: u64,
-    /// In elements.
-    pub pixel_stride: usize,
-}
 
 /// The tensors of one level of one head: box distributions, class logits, and their gradients if wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

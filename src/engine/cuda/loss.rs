@@ -150,8 +150,9 @@ mod tests {
     use crate::engine::cpu::view::{View, ViewMut};
     use crate::engine::cuda::Precision;
     use crate::engine::cuda::gpu::DeviceBuffer;
-    use crate::engine::cuda::levels::{LevelTensors, Strided};
+    use crate::engine::cuda::levels::LevelTensors;
     use crate::engine::cuda::testing::{PRECISIONS, Random, TestGpu, Tolerance, assert_close, test_gpu, test_kernels};
+    use crate::engine::cuda::tiling::Strided;
     use crate::engine::golden::Golden;
     use crate::engine::graph::Shape;
     use crate::engine::op::LossSpec;

@@ -112,7 +112,11 @@ fn is_fused(plan: &Plan, node: &Node) -> bool {
 }
 
 /// Finds the plans of all convolutions, timing those that the card has not seen yet.
-pub fn plan_convolutions(runtime: &Arc<Runtime>, plan: &Plan, check_in: &mut dyn FnMut(usize, usize)) -> Result<Vec<Option<ConvPlanId>>, CudaError> {
+pub fn plan_convolutions(
+    runtime: &Arc<Runtime>,
+    plan: &Plan,
+    check_in: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Option<ConvPlanId>>, CudaError> {
     let mut convolutions = runtime.convolutions();
     let calls: Vec<Option<ConvCall>> = plan.graph.nodes.iter().map(|node| conv_call(plan, node)).collect();
     let bytes = calls.iter().flatten().map(|call| convolutions.timing_bytes(call)).max().unwrap_or(0);
@@ -536,6 +540,12 @@ impl Program {
         self.works.iter().try_for_each(|work| self.issue(work))?;
         self.has_run = true;
         Ok(())
+    }
+
+    /// Runs everything but what was put first, piece by piece.
+    pub fn run_after_input(&self) -> Result<(), CudaError> {
+        self.runtime.gpu.bind()?;
+        self.works[1..].iter().try_for_each(|work| self.issue(work))
     }
 
     /// Runs piece by piece and tells the milliseconds of each, in the order of `works`. Waits.

@@ -47,7 +47,9 @@ impl Runtime {
     pub fn open_default(ordinal: usize) -> Result<Arc<Self>, CudaError> {
         let gpu = {
             let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-            opened.as_ref().and_then(|opened| opened.iter().find(|((other, _), _)| *other == ordinal).map(|(_, runtime)| Arc::clone(&runtime.gpu)))
+            opened
+                .as_ref()
+                .and_then(|opened| opened.iter().find(|((other, _), _)| *other == ordinal).map(|(_, runtime)| Arc::clone(&runtime.gpu)))
         };
         let gpu = match gpu {
             Some(gpu) => gpu,

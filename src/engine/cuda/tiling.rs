@@ -10,8 +10,8 @@ use super::Precision;
 use super::gpu::{Args, Function, Launch};
 use super::pieces::Piece;
 
-/// All channels of a tensor in the compute type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// All channels of a tensor in the compute type, which may be a slice of another; address 0 where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strided {
     /// Of pixel 0, channel 0.
     pub address: u64,

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::Precision;
-use super::cast::u8_to_compute;
+use super::cast::{f32_to_compute, u8_to_compute};
 use super::conv::ConvPlanId;
 use super::error::CudaError;
 use super::gpu::{DeviceBuffer, Event, Pinned};
@@ -65,6 +65,7 @@ impl DeviceMemory {
 struct Step {
     n_images: usize,
     pixel_bytes: usize,
+    input: u64,
     truth: u64,
     truth_len: usize,
     /// Leaves gradients in place.
@@ -197,6 +198,7 @@ impl Training {
             steps.push(Step {
                 n_images: step.n_images,
                 pixel_bytes: pixel_bytes(step),
+                input: address(step.input),
                 truth: address(step.truth),
                 truth_len: truth_len(step),
                 accumulate,
@@ -286,6 +288,23 @@ impl Training {
         Ok(())
     }
 
+    /// Runs forward and backward on pictures given as numbers (B, H, W, 3), keeping gradients; waits, and tells the loss: box, cls,
+    /// dfl, and the one that is differentiated. Bytes are what training takes; this is for numbers that are no bytes.
+    pub fn run_numbers(&mut self, n_images: usize, pictures: &[f32], truth: &[f32]) -> Result<[f32; 4], CudaError> {
+        let (gpu, kernels) = (&self.runtime.gpu, &self.runtime.kernels);
+        let step = self.steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
+        assert_eq!(pictures.len(), step.pixel_bytes, "numbers of a batch");
+        assert_eq!(truth.len(), step.truth_len, "numbers of ground truth");
+        let numbers = gpu.upload(pictures)?;
+        let mut rows = gpu.pinned(size_of_val(truth))?;
+        rows.as_mut_slice::<f32>()[..truth.len()].copy_from_slice(truth);
+        gpu.copy_in(step.truth, &rows, size_of_val(truth))?;
+        gpu.launch(&f32_to_compute(kernels, numbers.address, pictures.len(), step.input))?;
+        step.accumulate.run_after_input()?;
+        let results: Vec<Results> = self.results.read(0, 1)?;
+        Ok(results[0].items)
+    }
+
     /// Runs the step of `n_images` on what is on the GPU already, without a batch from the host.
     pub fn repeat(&mut self, n_images: usize) -> Result<(), CudaError> {
         let step = self.steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
@@ -325,7 +344,7 @@ impl Training {
         let buffer = self._buffers.iter().find(|buffer| buffer.address == self.optimizer.gradients).expect("the arena is kept");
         let mut params = self.table.clone();
         params.values = buffer.read(0, n)?;
-        let scale = self.results(0)?.loss_scale;
+        let scale = self.results.read::<Results>(0, 1)?[0].loss_scale;
         params.values.iter_mut().for_each(|value| *value /= scale);
         Ok(params)
     }

@@ -115,6 +115,8 @@ pub fn device_names() -> Result<Vec<String>, CudaUnavailable> {
     use cudarc::driver::{result, sys};
 
     let init = |error: cudarc::driver::DriverError| CudaUnavailable::Init(error.to_string());
+    // Wherever it lies: cudarc then finds it by its name.
+    library::open(library::Library::Driver).ok();
     #[expect(unsafe_code, reason = "cudarc marks the test for the library as unsafe")]
     // SAFETY: only tries to open the driver's library, which runs no code of ours and has no precondition.
     let present = unsafe { sys::is_culib_present() };

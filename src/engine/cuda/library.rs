@@ -437,25 +437,29 @@ fn folders_below(root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// `cuda`, then `cuda-*` with the newest first.
+/// `cuda` and `nvidia` (where containers have the driver), then `cuda-*` with the newest first.
 fn toolkits_in(usr_local: &Path) -> Vec<PathBuf> {
     let numbers = |path: &PathBuf| -> Vec<u32> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.trim_start_matches("cuda-").split('.').map(|number| number.parse().unwrap_or(u32::MAX)).collect()
     };
-    let mut folders = children(usr_local, |name| name == "cuda" || name.starts_with("cuda-"));
+    let mut folders = children(usr_local, |name| ["cuda", "nvidia"].contains(&name) || name.starts_with("cuda-"));
     folders.sort_by_key(|folder| std::cmp::Reverse(numbers(folder)));
     folders
 }
 
-/// Where the `python3` and `python` on `PATH` are installed: their environment, then what they are links to.
+/// More links than anyone's `python3` has.
+const MAX_LINKS: usize = 8;
+
+/// Where the `python3` and `python` on `PATH` are installed: their environment, then those of what they are links to.
 fn python_prefixes(path: &[PathBuf]) -> Vec<PathBuf> {
     let mut prefixes = Vec::new();
     for name in ["python3", "python"] {
         let Some(program) = path.iter().map(|folder| folder.join(name)).find(|program| program.is_file()) else { continue };
-        let real = program.canonicalize().ok();
-        let prefix = |program: &Path| Some(program.parent()?.parent()?.to_path_buf());
-        prefixes.extend([Some(program), real].into_iter().flatten().filter_map(|program| prefix(&program)));
+        // Each link on the way: one may lie in an environment that the last does not know of.
+        let target = |program: &PathBuf| Some(program.parent()?.join(program.read_link().ok()?));
+        let links = std::iter::successors(Some(program), target).take(MAX_LINKS);
+        prefixes.extend(links.filter_map(|program| Some(program.parent()?.parent()?.to_path_buf())));
     }
     prefixes
 }

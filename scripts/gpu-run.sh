@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Runs the GPU's tests, then the benchmarks, and prints a short table last. Made for the folder that gpu-bundle.sh fills.
+#   run.sh [FILTER]      tests whose name contains FILTER; "none" for no tests
+#   OUT=DIR              where the whole logs go (default: a folder "out" here)
+#   BENCHES="a;b"        arguments of `boxwright bench`, separated by semicolons; empty for none
+#   SECONDS_MAX=540      nothing new is begun after this
+# Exit code 0: all tests passed and all benchmarks ran.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=${OUT:-$here/out}
+mkdir -p "$out"
+filter=${1:-engine::cuda}
+seconds_max=${SECONDS_MAX:-540}
+benches=${BENCHES-infer --model gelan-s --batch 1 --imgsz 640;train --model yolov9-t --batch 64 --imgsz 640;train --model yolov9-s --batch 64 --imgsz 640}
+
+export BOXWRIGHT_ROOT="$here"
+[ -d "$here/shared" ] && export BOXWRIGHT_SHARED="$here/shared"
+# Libraries of the Python that is here; without one the program looks in the usual places.
+if [ -z "${BOXWRIGHT_CUDA_PATH:-}" ]; then
+    wheels=$(python3 -c 'import nvidia; print(":".join(nvidia.__path__))' 2>/dev/null) && export BOXWRIGHT_CUDA_PATH="$wheels"
+fi
+left() { echo $((seconds_max > SECONDS ? seconds_max - SECONDS : 1)); }
+table="$out/table.txt"
+echo "commit $(tr '\n' ' ' <"$here/commit" 2>/dev/null)" >"$table"
+code=0
+
+echo "== doctor"
+timeout 60 "$here/boxwright" doctor 2>&1 | tee "$out/doctor.txt"
+
+if [ "$filter" != none ]; then
+    echo "== tests"
+    # One at a time: they share a GPU, and the log stays in order.
+    timeout "$(left)" "$here/gpu-tests" "$filter" --test-threads=1 >"$out/tests.txt" 2>&1
+    status=$?
+    tail -n 3 "$out/tests.txt"
+    n_passed=$(grep -c '^test .* \.\.\. ok$' "$out/tests.txt")
+    failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$out/tests.txt")
+    echo "tests: $n_passed passed, $(grep -c . <<<"$failed") failed, exit code $status" >>"$table"
+    if [ "$n_passed" = 0 ]; then echo "tests: NONE RAN" >>"$table"; code=1; fi
+    [ "$status" = 0 ] || code=1
+    # A test that breaks the GPU's context takes all later ones with it: try each one alone.
+    for name in $failed; do
+        if [ "$(left)" -le 1 ]; then echo "  $name: fails; no time to try it alone" >>"$table"; continue; fi
+        limit=$(left)
+        timeout $((limit < 60 ? limit : 60)) "$here/gpu-tests" "$name" --exact >"$out/failed.txt" 2>&1 && verdict="passes alone" || verdict="fails alone, too"
+        cat "$out/failed.txt" >>"$out/failures.txt"
+        # The first line of the panic's text.
+        reason=$(grep -A 1 "panicked at" "$out/failed.txt" | sed -n 2p | cut -c 1-300)
+        echo "  $name: $verdict${reason:+: $reason}" >>"$table"
+    done
+    if [ "$status" != 0 ] && [ -z "$failed" ]; then
+        echo "  the test program ended early, in or after: $(grep '^test ' "$out/tests.txt" | tail -n 1 | cut -c 1-200)" >>"$table"
+    fi
+fi
+
+IFS=';' read -ra list <<<"$benches"
+for arguments in "${list[@]}"; do
+    echo "== bench $arguments"
+    # shellcheck disable=SC2086 — the arguments are words
+    timeout "$(left)" "$here/boxwright" bench $arguments --device 0 --json >"$out/bench.json" 2>"$out/bench.err"
+    status=$?
+    cat "$out/bench.json" "$out/bench.err" | tee -a "$out/benches.txt" | tail -n 3 | cut -c 1-600
+    if [ "$status" != 0 ]; then
+        code=1
+        echo "bench $arguments: exit code $status: $(grep -m 1 . "$out/bench.err" | cut -c 1-200)" >>"$table"
+        continue
+    fi
+    python3 - "$out/bench.json" "$arguments" >>"$table" <<'PYTHON'
+import json, sys
+result = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")][-1]["result"]
+keys = ["images_per_sec", "median_images_per_sec", "step_ms", "ms", "median_ms"]
+print(f"bench {sys.argv[2]}: " + ", ".join(f"{key} {result[key]:.2f}" for key in keys if key in result))
+PYTHON
+done
+
+echo
+echo "== table (${SECONDS} s; whole logs in $out)"
+cat "$table"
+exit "$code"

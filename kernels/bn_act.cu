@@ -4,17 +4,23 @@
 //   g = d_out * act'(z), d_out the sum of its pieces;   sums [2 * branches, C]: of g, of g * xhat
 //   d_y = gamma * rstd * (g - mean(g) - xhat * mean(g * xhat));   d_residual = d_out
 //
-// A block is threadIdx.x over groups of L channels (16 bytes where everything is aligned, else one element) and threadIdx.y over
-// pixels; blockIdx.y picks the channels. So a thread keeps its channels, whose factors stay in registers, and walks over pixels
-// with several independent loads in flight. Neighbouring threads read neighbouring channels, then neighbouring pixels.
+// A block is threadIdx.x over groups of L channels (4 where everything is aligned to them, else 1) and threadIdx.y over pixels;
+// blockIdx.y picks the channels. So a thread keeps its channels, whose factors stay in registers, and walks over pixels with
+// several independent loads in flight. Neighbouring threads read neighbouring channels, then neighbouring pixels: a warp's load
+// is whole sectors. With 8 channels (16 bytes) a thread, the factors take the registers that loads in flight need, and spill.
 //
 // Sums over pixels: f32 in a thread (some hundred terms), a tree over the block's rows, a partial sum to the workspace. The
 // block that comes last for its channels adds the partial sums in f64, in an order that does not depend on which block that is.
 //
-// Why that is fast enough: each kernel reads and writes every element once, which is the least that is possible. At 4.3 TB/s:
-//   P = 64 * 320 * 320, C = 64, bf16 (839 MB a tensor): statistics 195 us, forward 390, backward reduce 390, backward 585;
-//   P = 16 * 20 * 20, C = 512 (6.6 MB a tensor, in L2): 1.5, 3, 3 and 4.6 us, so the start, the tree and the last block's sum,
-//   about 4 us, count for more. Channels are therefore split in chunks of 64 with a last block each.
+// Why that is fast enough: each kernel reads and writes every element once, which is the least that is possible. SiLU takes two
+// calls of the special function unit an element, at most 60 % of what it can do in the time of the memory's accesses.
+// Expected at 4.3 TB/s, bf16, one branch, one piece, without residual:
+//                                        a tensor     statistics      forward         backward reduce  backward
+//   P = 64 * 320 * 320, C = 64          839 MB        839 MB, 195 us  1.68 GB, 390 us  1.68 GB, 390 us  2.52 GB, 585 us
+//   P = 64 * 320 * 320, C = 16          210 MB         49 us           98 us            98 us           146 us
+//   P = 16 * 20 * 20, C = 512 (in L2)   6.6 MB        1.5 us            3 us             3 us           4.6 us
+// In the last case the start, the tree and the last block's sum, together about 4 us, count for more than the bytes. Sums are
+// therefore made by blocks of at most 64 channels with a last block each, so that this sum is short and spread over the card.
 #include "common.cuh"
 
 // Channels of one block: at most, in the passes without and with sums.
@@ -267,7 +273,7 @@ __device__ __forceinline__ void stats_batch(const T* y, int pixel_stride, int n_
     const float base = __ldcg(of_channel);
     if (me < parts * channels) {
         double sum_n = 0.0, square_n = 0.0;
-#pragma unroll 8
+#pragma unroll 16
         for (int block = me / channels; block < gridDim.x; block += parts) {
             const float* partial = of_channel + (size_t)block * 2 * n_channels;
             const double n = min(block_pixels, n_pixels - block * block_pixels);
@@ -383,7 +389,7 @@ template <int L, int N_BRANCHES, int THREADS>
 __device__ __forceinline__ void backward_reduce(const Pieces& d_outs, const Branches& branches, int act, int n_pixels, int n_channels,
                                                 int block_pixels, float* workspace, u32* counters, float* sums,
                                                 const ParamGradients& gradients) {
-    constexpr int U = N_BRANCHES == 1 ? 4 : 2;
+    constexpr int U = (N_BRANCHES == 1 ? 4 : 2) * 2 / (int)sizeof(T);
     constexpr int N_SUMS = 1 + N_BRANCHES;
     __shared__ __align__(16) float scales[N_BRANCHES][MAX_SUM_CHANNELS];
     __shared__ __align__(16) float shifts[MAX_SUM_CHANNELS];
@@ -464,7 +470,7 @@ __device__ __forceinline__ void backward_reduce(const Pieces& d_outs, const Bran
 #pragma unroll
         for (int s = 0; s < N_SUMS; ++s) sum[s] = 0.0;
         const float* of_channel = workspace + first_channel<L>() + me % channels;
-#pragma unroll 8
+#pragma unroll 16
         for (int block = me / channels; block < gridDim.x; block += parts) {
 #pragma unroll
             for (int s = 0; s < N_SUMS; ++s) sum[s] += __ldcg(of_channel + ((size_t)block * N_SUMS + s) * n_channels);
@@ -527,7 +533,7 @@ template <int L, int N_BRANCHES>
 __device__ __forceinline__ void act_backward(const Pieces& d_outs, const Branches& branches, int act, const float* sums,
                                              const BranchGradients& d_ys, T* d_residual, int residual_stride, int accumulate_residual,
                                              int n_pixels, int n_channels) {
-    constexpr int U = N_BRANCHES == 1 ? 4 : 2;
+    constexpr int U = (N_BRANCHES == 1 ? 4 : 2) * 2 / (int)sizeof(T);
     __shared__ __align__(16) float scales[N_BRANCHES][MAX_CHANNELS];
     __shared__ __align__(16) float shifts[MAX_CHANNELS];
     __shared__ __align__(16) float slopes[N_BRANCHES][MAX_CHANNELS];

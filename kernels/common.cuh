@@ -58,128 +58,6 @@ struct Pieces {
 
 __device__ __forceinline__ float sigmoid_f32(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// The elements of one 16-byte access as f32, and back.
-__device__ __forceinline__ void unpack_lanes(uint4 packed, float* x) {
-    const u32 words[4] = {packed.x, packed.y, packed.z, packed.w};
-#pragma unroll
-    for (int k = 0; k < LANES; ++k) {
-#if defined(COMPUTE_F32)
-        x[k] = __uint_as_float(words[k]);
-#else
-        T lane;
-        lane.bits = (u16)(words[k / 2] >> (16 * (k % 2)));
-        x[k] = to_f32(lane);
-#endif
-    }
-}
-
-__device__ __forceinline__ uint4 pack_lanes(const float* x) {
-    u32 words[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#if defined(COMPUTE_F32)
-        words[k] = __float_as_uint(x[k]);
-#else
-        words[k] = (u32)from_f32(x[2 * k]).bits | (u32)from_f32(x[2 * k + 1]).bits << 16;
-#endif
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-// Whether all pixels of a tensor can be read and written 16 bytes at a time.
-__device__ __forceinline__ bool is_aligned_16(const T* data, int pixel_stride) {
-    return (((u64)data | (u64)pixel_stride * sizeof(T)) & 15) == 0;
-}
-
-// The sum over the threads of a block (whole warps), in an order that never changes; every thread gets it.
-__device__ __forceinline__ double sum_of_block(double x) {
-    __shared__ double of_warps[32];
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    double sum = 0.0;
-    for (int warp = 0; warp < (int)blockDim.x / 32; ++warp) sum += of_warps[warp];
-    __syncthreads();
-    return sum;
-}
-
-// True in all threads of the block that comes here last of `n_blocks`, which then sees what thread 0 of every block wrote
-// before. Sets the counter back to 0.
-__device__ __forceinline__ bool is_last_block(u32* counter, u32 n_blocks) {
-    __shared__ bool is_last;
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(counter, 1u) == n_blocks - 1;
-        if (is_last) *counter = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
-}
-
-// The levels of detection heads, as in src/engine/cuda/levels.rs: box distributions (4 sides of BINS logits: left, top,
-// right, bottom) and class logits a pixel. Anchor points of an image are numbered over the levels, each row by row.
-#define MAX_HEADS 2
-#define MAX_LEVELS 4
-#define BINS 16
-struct Level {
-    const T* reg;
-    const T* cls;
-    // Null where no gradient is wanted.
-    T* d_reg;
-    T* d_cls;
-    int reg_stride;
-    int cls_stride;
-    int d_reg_stride;
-    int d_cls_stride;
-    int height;
-    int width;
-    int first_anchor;
-    // Input pixels per cell.
-    float stride;
-};
-
-// Level l of head h is `level[h * n_levels + l]`; heads do not differ in sizes.
-struct Levels {
-    Level level[MAX_HEADS * MAX_LEVELS];
-    int n_heads;
-    int n_levels;
-    int batch;
-    int n_anchors;
-    int n_classes;
-    int unused;
-};
-
-// The level of head `head` that has an anchor point.
-__device__ __forceinline__ const Level& level_of_anchor(const Levels& levels, int head, int anchor) {
-    int level = 0;
-    while (level + 1 < levels.n_levels && anchor >= levels.level[level + 1].first_anchor) ++level;
-    return levels.level[head * levels.n_levels + level];
-}
-
-// The mean of softmax(logits) over the bins 0, 1, 2, …: the distance to one side of a box, in strides.
-__device__ __forceinline__ float expected_bin(const T* logits, bool aligned) {
-    float x[BINS];
-    if (aligned) {
-#pragma unroll
-        for (int bin = 0; bin < BINS; bin += LANES) unpack_lanes(*(const uint4*)(logits + bin), x + bin);
-    } else {
-#pragma unroll
-        for (int bin = 0; bin < BINS; ++bin) x[bin] = to_f32(logits[bin]);
-    }
-    float peak = x[0];
-#pragma unroll
-    for (int bin = 1; bin < BINS; ++bin) peak = fmaxf(peak, x[bin]);
-    float total = 0.0f, weighted = 0.0f;
-#pragma unroll
-    for (int bin = 0; bin < BINS; ++bin) {
-        const float e = expf(x[bin] - peak);
-        total += e;
-        weighted += bin * e;
-    }
-    return weighted / total;
-}
-
 // L elements that are read or written by one access: 1, 4 or LANES, with address and stride aligned to them. Loads stay in this
 // form until they are used, so that many of them in flight need few registers.
 template <int L> struct Packet;
@@ -271,4 +149,102 @@ template <int L> __device__ __forceinline__ void add_pieces(const Pieces& pieces
 #pragma unroll
         for (int l = 0; l < L; ++l) sum.x[l] += x.x[l];
     }
+}
+
+// Whether all pixels of a tensor can be read and written 16 bytes at a time.
+__device__ __forceinline__ bool is_aligned_16(const T* data, int pixel_stride) {
+    return (((u64)data | (u64)pixel_stride * sizeof(T)) & 15) == 0;
+}
+
+// The sum over the threads of a block (whole warps), in an order that never changes; every thread gets it.
+__device__ __forceinline__ double sum_of_block(double x) {
+    __shared__ double of_warps[32];
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    double sum = 0.0;
+    for (int warp = 0; warp < (int)blockDim.x / 32; ++warp) sum += of_warps[warp];
+    __syncthreads();
+    return sum;
+}
+
+// True in all threads of the block that comes here last of `n_blocks`, which then sees what thread 0 of every block wrote
+// before. Sets the counter back to 0.
+__device__ __forceinline__ bool is_last_block(u32* counter, u32 n_blocks) {
+    __shared__ bool is_last;
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(counter, 1u) == n_blocks - 1;
+        if (is_last) *counter = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
+
+// The levels of detection heads, as in src/engine/cuda/levels.rs: box distributions (4 sides of BINS logits: left, top,
+// right, bottom) and class logits a pixel. Anchor points of an image are numbered over the levels, each row by row.
+#define MAX_HEADS 2
+#define MAX_LEVELS 4
+#define BINS 16
+struct Level {
+    const T* reg;
+    const T* cls;
+    // Null where no gradient is wanted.
+    T* d_reg;
+    T* d_cls;
+    int reg_stride;
+    int cls_stride;
+    int d_reg_stride;
+    int d_cls_stride;
+    int height;
+    int width;
+    int first_anchor;
+    // Input pixels per cell.
+    float stride;
+};
+
+// Level l of head h is `level[h * n_levels + l]`; heads do not differ in sizes.
+struct Levels {
+    Level level[MAX_HEADS * MAX_LEVELS];
+    int n_heads;
+    int n_levels;
+    int batch;
+    int n_anchors;
+    int n_classes;
+    int unused;
+};
+
+// The level of head `head` that has an anchor point.
+__device__ __forceinline__ const Level& level_of_anchor(const Levels& levels, int head, int anchor) {
+    int level = 0;
+    while (level + 1 < levels.n_levels && anchor >= levels.level[level + 1].first_anchor) ++level;
+    return levels.level[head * levels.n_levels + level];
+}
+
+// The mean of softmax(logits) over the bins 0, 1, 2, …: the distance to one side of a box, in strides.
+__device__ __forceinline__ float expected_bin(const T* logits, bool aligned) {
+    float x[BINS];
+    if (aligned) {
+#pragma unroll
+        for (int bin = 0; bin < BINS; bin += LANES) {
+            const Floats<LANES> lanes = unpack(load_packet<LANES>(logits + bin));
+#pragma unroll
+            for (int k = 0; k < LANES; ++k) x[bin + k] = lanes.x[k];
+        }
+    } else {
+#pragma unroll
+        for (int bin = 0; bin < BINS; ++bin) x[bin] = to_f32(logits[bin]);
+    }
+    float peak = x[0];
+#pragma unroll
+    for (int bin = 1; bin < BINS; ++bin) peak = fmaxf(peak, x[bin]);
+    float total = 0.0f, weighted = 0.0f;
+#pragma unroll
+    for (int bin = 0; bin < BINS; ++bin) {
+        const float e = expf(x[bin] - peak);
+        total += e;
+        weighted += bin * e;
+    }
+    return weighted / total;
 }

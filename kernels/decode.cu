@@ -51,8 +51,8 @@ extern "C" __global__ void decode_boxes(const __grid_constant__ Levels levels, c
         const T* logits = level.cls + (size_t)pixel * level.cls_stride + from;
         float* scores = out + ((size_t)image * levels.n_anchors + level.first_anchor + cell) * row_length + 4 + from;
         if (vectors) {
-            float x[LANES];
-            unpack_lanes(*(const uint4*)logits, x);
+            const Floats<LANES> lanes = unpack(load_packet<LANES>(logits));
+            const float* x = lanes.x;
 #pragma unroll
             for (int k = 0; k < LANES; k += 4) {
                 *(float4*)(scores + k) =

@@ -101,21 +101,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (packed && is_aligned_16(level.cls, 0) && is_aligned_16(level.d_cls, 0)) {
         const int n_vectors = n / LANES;
         for (int base = threadIdx.x; base < n_vectors; base += IN_FLIGHT * THREADS) {
-            uint4 logits[IN_FLIGHT];
+            Packet<LANES> logits[IN_FLIGHT];
 #pragma unroll
             for (int k = 0; k < IN_FLIGHT; ++k) {
-                if (base + k * THREADS < n_vectors) logits[k] = ((const uint4*)cls)[base + k * THREADS];
+                if (base + k * THREADS < n_vectors) logits[k] = load_packet<LANES>(cls + (base + k * THREADS) * LANES);
             }
 #pragma unroll
             for (int k = 0; k < IN_FLIGHT; ++k) {
                 if (base + k * THREADS >= n_vectors) continue;
-                float x[LANES];
-                unpack_lanes(logits[k], x);
+                Floats<LANES> values = unpack(logits[k]);
                 Background sums = {0.0f, 0.0f};
 #pragma unroll
-                for (int lane = 0; lane < LANES; ++lane) x[lane] = add_background(sums, x[lane], scale);
+                for (int lane = 0; lane < LANES; ++lane) values.x[lane] = add_background(sums, values.x[lane], scale);
                 loss += total(sums);
-                ((uint4*)d_cls)[base + k * THREADS] = pack_lanes(x);
+                store_packet<LANES>(d_cls + (base + k * THREADS) * LANES, pack(values));
             }
         }
         const int i = n_vectors * LANES + threadIdx.x;

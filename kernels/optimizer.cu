@@ -103,14 +103,9 @@ __device__ __forceinline__ void store_4(float* to, int n, bool vector, const flo
 #if !defined(COMPUTE_F32)
 __device__ __forceinline__ void load_4(const T* from, int n, bool vector, float* x) {
     if (vector && n == 4) {
-        const uint2 four = *(const uint2*)from;
-        const u32 words[2] = {four.x, four.y};
+        const Floats<4> four = unpack(load_packet<4>(from));
 #pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            T lane;
-            lane.bits = (u16)(words[k / 2] >> (16 * (k % 2)));
-            x[k] = to_f32(lane);
-        }
+        for (int k = 0; k < 4; ++k) x[k] = four.x[k];
         return;
     }
 #pragma unroll
@@ -119,8 +114,7 @@ __device__ __forceinline__ void load_4(const T* from, int n, bool vector, float*
 
 __device__ __forceinline__ void store_4(T* to, int n, bool vector, const float* x) {
     if (vector && n == 4) {
-        *(uint2*)to = make_uint2((u32)from_f32(x[0]).bits | (u32)from_f32(x[1]).bits << 16,
-                                 (u32)from_f32(x[2]).bits | (u32)from_f32(x[3]).bits << 16);
+        store_packet<4>(to, pack(Floats<4>{{x[0], x[1], x[2], x[3]}}));
         return;
     }
 #pragma unroll

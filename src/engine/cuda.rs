@@ -12,6 +12,8 @@ pub mod cast;
 #[cfg(feature = "cuda")]
 pub mod conv;
 #[cfg(feature = "cuda")]
+pub mod conv3x3;
+#[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls cuDNN")]
 pub mod cudnn;
 #[cfg(feature = "cuda")]

@@ -5,7 +5,7 @@
 //! Activations are packed NHWC (cuDNN copies anything else), weights OHWI (I per group), both in the compute type; biases are
 //! f32; sums are f32. The gradient of weights comes in the compute type, too: cuDNN has one plan for f32, a hundred times
 //! slower than the others. What cuDNN guesses to be the best plan is up to 180 times slower than the best one, so plans
-//! are timed once (`search`) and remembered in a file (`cache`).
+//! are timed once (`search`) and remembered in a file (`cache`). Our own kernels (`conv3x3`) are timed beside them.
 //!
 //! Two runs of one plan give the same bits unless [`Convolutions::compromise`] says otherwise.
 
@@ -18,9 +18,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use self::cache::{Entry, PlanCache};
+use self::cache::{Entry, PlanCache, Way};
 use self::search::{Found, Scratch, WORKSPACE_CAP};
 use super::Precision;
+use super::conv3x3::Kernel;
 use super::cudnn::{Handle, Operation, OperationGraph, Plan, Tensor, VariantPack};
 use super::error::CudaError;
 use super::gpu::{Args, Function, Gpu, Launch};
@@ -129,9 +130,9 @@ pub struct ConvPointers {
 
 /// A plan with its addresses, to be run any number of times.
 pub struct BoundConv {
-    plan: ConvPlanId,
-    pack: VariantPack,
-    then: Option<Launch>,
+    /// Comes first.
+    cudnn: Option<(ConvPlanId, VariantPack)>,
+    launches: Vec<Launch>,
 }
 
 /// A way to compute a call.
@@ -141,6 +142,8 @@ enum Method {
     Split {
         forward: ConvPlanId,
     },
+    /// By a kernel of ours.
+    Own(Kernel),
 }
 
 struct Chosen {
@@ -150,12 +153,21 @@ struct Chosen {
     time_us: Option<f32>,
 }
 
+impl Chosen {
+    /// Gives up less, or is faster where that is known. A guess stays.
+    fn is_better_than(&self, other: &Self) -> bool {
+        let is_faster = || self.time_us.zip(other.time_us).is_some_and(|(a, b)| a < b);
+        self.compromise < other.compromise || (self.compromise == other.compromise && is_faster())
+    }
+}
+
 /// The plans of one GPU for one compute type.
 pub struct Convolutions {
     handle: Handle,
     precision: Precision,
     bias_act: Function,
     fill: Function,
+    own: Vec<Kernel>,
     plans: Vec<Chosen>,
     ids: HashMap<ConvCall, ConvPlanId>,
     cache: PlanCache,
@@ -176,6 +188,7 @@ impl Convolutions {
             precision: kernels.precision(),
             bias_act: kernels.get("conv_bias_act"),
             fill: kernels.get("conv_fill"),
+            own: Kernel::all(kernels),
             plans: Vec::new(),
             ids: HashMap::new(),
             cache,
@@ -234,14 +247,15 @@ impl Convolutions {
     /// Builds again what the file remembers; nothing if that fails.
     fn recall(&mut self, call: &ConvCall) -> Option<Chosen> {
         let entry = self.cache.get(call, self.precision)?.clone();
-        let method = match &entry.recipe {
-            None => {
+        let method = match &entry.way {
+            Way::Split => {
                 let forward = self.plan(&ConvCall { pass: ConvPass::Forward, ..*call }, Search::Heuristic).ok()?;
                 self.time_us(forward)?; // A guess is no replacement for what was timed.
                 Method::Split { forward }
             }
-            Some(recipe) => {
-                let compiled = entry.compiled.as_deref().and_then(|json| Plan::from_json(&self.handle, json).ok());
+            Way::Own { kernel } => Method::Own(*self.own.iter().find(|own| own.name() == kernel && own.supports(call))?),
+            Way::Cudnn { recipe, compiled } => {
+                let compiled = compiled.as_deref().and_then(|json| Plan::from_json(&self.handle, json).ok());
                 let built = || {
                     let graph = graph(&self.handle, call, self.precision).ok()?;
                     Plan::new(&self.handle, &graph.config(recipe).ok()?).ok()
@@ -252,13 +266,14 @@ impl Convolutions {
         Some(Chosen { call: *call, method, compromise: entry.compromise, time_us: Some(entry.time_us) })
     }
 
+    /// The best of cuDNN's plans, of the plan without bias with the rest after it, and of our own kernels.
     fn choose(&mut self, call: &ConvCall, search: Search) -> Result<Chosen, CudaError> {
         let scratch = match search {
             Search::Heuristic => None,
             Search::Timed { address, bytes } => Some(Scratch::new(call, self.precision, address, bytes)),
         };
         // First, because it leaves other numbers in the memory.
-        let split = match call.pass {
+        let forward = match call.pass {
             ConvPass::ForwardBias { .. } => Some(self.plan(&ConvCall { pass: ConvPass::Forward, ..*call }, search)?),
             _ => None,
         };
@@ -266,50 +281,48 @@ impl Convolutions {
             scratch.fill(self.gpu(), self.fill, call, self.precision)?;
             self.n_searched += 1;
         }
+
         let graph = graph(&self.handle, call, self.precision);
-        let fused = match &graph {
+        let found = match &graph {
             Ok(graph) => search::fastest(&self.handle, graph, self.precision, call, scratch.as_ref())?,
-            Err(_) if split.is_some() => None,
+            Err(_) if forward.is_some() => None,
             Err(error) => return Err(error.clone()),
         };
-        let split = match split {
-            None => None,
-            Some(forward) => {
-                let bound = |pointers| self.bind_split(call, forward, pointers);
-                let time_us = scratch.as_ref().map(|scratch| {
-                    let bound = bound(scratch.pointers)?;
-                    search::time_us(self.gpu(), f32::INFINITY, &|| self.run(&bound))
-                });
-                Some((forward, self.plans[forward.0].compromise, time_us.transpose()?))
-            }
-        };
-        let chosen = match (fused, split) {
-            (None, None) => return Err(CudaError::NoPlan { what: call.to_string() }),
-            (Some(found), None) => self.remember(call, found),
-            (Some(found), Some((_, compromise, time_us)))
-                if found.compromise < compromise || (found.compromise == compromise && is_faster(found.time_us, time_us)) =>
-            {
-                self.remember(call, found)
-            }
-            (_, Some((forward, compromise, time_us))) => {
-                if let Some(time_us) = time_us {
-                    self.cache.put(call, self.precision, Entry { recipe: None, compiled: None, compromise, time_us });
-                }
-                Chosen { call: *call, method: Method::Split { forward }, compromise, time_us }
-            }
-        };
-        Ok(chosen)
-    }
-
-    /// Writes what was timed into the cache.
-    fn remember(&mut self, call: &ConvCall, found: Found) -> Chosen {
-        let Found { plan, config, compromise, time_us } = found;
-        if let (Some(time_us), Ok(recipe)) = (time_us, config.recipe()) {
+        let mut best = found.map(|found| {
+            let Found { plan, config, compromise, time_us } = found;
+            let recipe = config.recipe().ok();
             // Only a compiled kernel is worth its megabyte in the file.
             let compiled = if config.is_compiled_late().unwrap_or(false) { plan.to_json().ok() } else { None };
-            self.cache.put(call, self.precision, Entry { recipe: Some(recipe), compiled, compromise, time_us });
+            let way = recipe.map(|recipe| Way::Cudnn { recipe, compiled });
+            (Chosen { call: *call, method: Method::Cudnn(plan), compromise, time_us }, way)
+        });
+
+        let split = forward.map(|forward| (Method::Split { forward }, self.compromise(forward), Way::Split));
+        // Untimed they are no better than a guess.
+        let is_own_wanted = scratch.is_some() || best.is_none();
+        let own = self.own.iter().filter(|own| is_own_wanted && own.supports(call));
+        let own = own.map(|own| (Method::Own(*own), Compromise::None, Way::Own { kernel: own.name().to_owned() }));
+        for (method, compromise, way) in split.into_iter().chain(own) {
+            let best_us = best.as_ref().and_then(|(best, _)| best.time_us).unwrap_or(f32::INFINITY);
+            let time_us = match &scratch {
+                None => None,
+                Some(scratch) => {
+                    let launches = self.launches(call, &method, scratch.pointers)?;
+                    let Ok(time_us) = search::time_us(self.gpu(), best_us, &|| self.run(&launches)) else { continue };
+                    Some(time_us)
+                }
+            };
+            let chosen = Chosen { call: *call, method, compromise, time_us };
+            if best.as_ref().is_none_or(|(best, _)| chosen.is_better_than(best)) {
+                best = Some((chosen, Some(way)));
+            }
         }
-        Chosen { call: *call, method: Method::Cudnn(plan), compromise, time_us }
+
+        let (chosen, way) = best.ok_or_else(|| CudaError::NoPlan { what: call.to_string() })?;
+        if let (Some(way), Some(time_us)) = (way, chosen.time_us) {
+            self.cache.put(call, self.precision, Entry { way, compromise: chosen.compromise, time_us });
+        }
+        Ok(chosen)
     }
 
     /// Bytes that a plan's runs may overwrite; 0 for none.
@@ -317,6 +330,7 @@ impl Convolutions {
         match &self.plans[plan.0].method {
             Method::Cudnn(plan) => plan.workspace_bytes,
             Method::Split { forward } => self.workspace_bytes(*forward),
+            Method::Own(kernel) => kernel.workspace_bytes(&self.plans[plan.0].call),
         }
     }
 
@@ -333,35 +347,38 @@ impl Convolutions {
     pub fn bind(&self, plan: ConvPlanId, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
         let Chosen { call, method, .. } = &self.plans[plan.0];
         match method {
-            Method::Cudnn(_) => Ok(BoundConv { plan, pack: variant_pack(call, &pointers)?, then: None }),
-            Method::Split { forward } => self.bind_split(call, *forward, pointers),
+            Method::Cudnn(_) => Ok(BoundConv { cudnn: Some((plan, variant_pack(call, &pointers)?)), launches: Vec::new() }),
+            Method::Split { .. } | Method::Own(_) => self.launches(call, method, pointers),
         }
     }
 
-    fn bind_split(&self, call: &ConvCall, forward: ConvPlanId, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
-        let then = bias_act(self.bias_act, self.precision, call, &pointers);
-        Ok(BoundConv { then: Some(then), ..self.bind(forward, pointers)? })
+    /// Binds what is no plan of cuDNN's alone.
+    fn launches(&self, call: &ConvCall, method: &Method, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
+        match method {
+            Method::Cudnn(_) => unreachable!("a plan of cuDNN's has no launches"),
+            Method::Own(kernel) => Ok(BoundConv { cudnn: None, launches: kernel.launches(call, &pointers) }),
+            Method::Split { forward } => {
+                let mut bound = self.bind(*forward, pointers)?;
+                bound.launches.push(bias_act(self.bias_act, self.precision, call, &pointers));
+                Ok(bound)
+            }
+        }
     }
 
     /// Gives the work to the stream; may be captured. The first run of a plan loads its kernels, which a capture may not
     /// allow: run everything once before.
     pub fn run(&self, bound: &BoundConv) -> Result<(), CudaError> {
-        match &self.plans[bound.plan.0].method {
-            Method::Cudnn(plan) => self.handle.execute(plan, &bound.pack)?,
-            Method::Split { .. } => unreachable!("`bind` names the plan without bias"),
+        if let Some((id, pack)) = &bound.cudnn {
+            let Method::Cudnn(plan) = &self.plans[id.0].method else { unreachable!("`bind` names a plan of cuDNN's") };
+            self.handle.execute(plan, pack)?;
         }
-        bound.then.as_ref().map_or(Ok(()), |launch| self.gpu().launch(launch))
+        bound.launches.iter().try_for_each(|launch| self.gpu().launch(launch))
     }
 
     /// Writes newly timed plans to the file, for the next start. Failing to is no error: it costs time, nothing else.
     pub fn save(&mut self) {
         self.cache.save();
     }
-}
-
-/// Compares times where both are known; a guess counts as fast.
-fn is_faster(time_us: Option<f32>, than_us: Option<f32>) -> bool {
-    time_us.zip(than_us).is_none_or(|(a, b)| a <= b)
 }
 
 const UID_A: i64 = 1;

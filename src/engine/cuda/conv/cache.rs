@@ -1,6 +1,6 @@
 //! Timed plans on disk, so that the next start need not time again.
 //!
-//! One JSON file for each kind of GPU, version of the driver and version of cuDNN. Losing it costs some seconds of timing and
+//! One JSON file for each kind of GPU, version of the driver, version of cuDNN and of our own kernels. Losing it costs some seconds of timing and
 //! nothing else: a damaged file counts as empty, and a file that cannot be written is not missed.
 
 use std::collections::BTreeMap;
@@ -11,16 +11,23 @@ use super::{Compromise, ConvCall};
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::cudnn::Recipe;
 use crate::engine::cuda::gpu::Gpu;
-use crate::engine::cuda::kernels::cache_dir;
+use crate::engine::cuda::kernels::{FILES, cache_dir};
+
+/// A way to compute a call, as the file knows it.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(super) enum Way {
+    /// `compiled` is cuDNN's own text of a plan whose kernel it compiled, kernel included.
+    Cudnn { recipe: Recipe, compiled: Option<String> },
+    /// The plan without bias, then the kernel for bias and activation.
+    Split,
+    /// One of ours.
+    Own { kernel: String },
+}
 
 /// A plan as the file knows it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Entry {
-    /// None: the plan without bias, then the kernel for bias and activation.
-    pub(super) recipe: Option<Recipe>,
-    /// cuDNN's own text of a plan whose kernel it compiled, kernel included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) compiled: Option<String>,
+    pub(super) way: Way,
     pub(super) compromise: Compromise,
     pub(super) time_us: f32,
 }
@@ -38,7 +45,13 @@ impl PlanCache {
     /// What is known about this kind of device.
     pub(super) fn of_device(gpu: &Gpu, cudnn_version: usize) -> Self {
         let name: String = gpu.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let file = format!("{name}-sm{}-cuda{}-cudnn{cudnn_version}.json", gpu.sm, gpu.driver_version);
+        // Other kernels of ours win in other places.
+        let own = FILES.iter().filter(|file| file.name.starts_with("conv")).fold(blake3::Hasher::new(), |mut hasher, file| {
+            hasher.update(file.text.as_bytes());
+            hasher
+        });
+        let own = &own.finalize().to_hex()[..8];
+        let file = format!("{name}-sm{}-cuda{}-cudnn{cudnn_version}-{own}.json", gpu.sm, gpu.driver_version);
         Self::open(cache_dir("cudnn").map(|dir| dir.join(file)))
     }
 
@@ -100,7 +113,8 @@ mod tests {
     }
 
     fn entry(time_us: f32) -> Entry {
-        Entry { recipe: Some(Recipe { engine: 4, knobs: vec![(2, 7)] }), compiled: None, compromise: Compromise::None, time_us }
+        let way = Way::Cudnn { recipe: Recipe { engine: 4, knobs: vec![(2, 7)] }, compiled: None };
+        Entry { way, compromise: Compromise::None, time_us }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Convolutions of cuDNN against those of the CPU, and what is remembered of them.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use super::{Compromise, ConvCall, ConvPass, ConvPointers, Convolutions, PlanCache, Search};
+use super::{Compromise, ConvCall, ConvPass, ConvPlanId, ConvPointers, Convolutions, Kernel, Method, PlanCache, Search};
 use crate::engine::cpu::conv::{PackedWeights, conv_backward_input, conv_backward_weight, conv_forward};
 use crate::engine::cpu::view::{View, ViewMut};
 use crate::engine::cuda::Precision;
@@ -38,6 +38,7 @@ fn calls(pass: ConvPass) -> Vec<ConvCall> {
         spec(1, 1, 1, 64, 3),
         spec(1, 1, 1, 64, 80),
         spec(3, 1, 1, 24, 12),
+        spec(3, 1, 1, 32, 32),
     ];
     let small = specs.into_iter().flat_map(|spec| sizes().map(|(n, h, w)| ConvCall { pass, spec, n, h, w }));
     small.chain([ConvCall { pass, spec: spec(3, 1, 1, 64, 64), n: 2, h: 40, w: 40 }]).collect()
@@ -48,6 +49,12 @@ fn convolutions(precision: Precision) -> Convolutions {
     let mut convolutions = Convolutions::open(test_kernels(precision)).unwrap();
     convolutions.cache = PlanCache::open(None);
     convolutions
+}
+
+/// What computes a call in a test.
+enum Planned {
+    Id(ConvPlanId),
+    Own(Kernel),
 }
 
 /// Inputs in the order of the pointers, and the bias.
@@ -83,24 +90,35 @@ impl Inputs {
         out
     }
 
-    /// Runs the call twice and holds the bits against each other, if they are promised to be the same.
-    fn on_gpu(&self, test: &TestGpu, convolutions: &mut Convolutions, call: &ConvCall, search: Search) -> Vec<f32> {
+    /// Runs the call with a chosen method, with a poisoned workspace.
+    fn by(&self, test: &TestGpu, convolutions: &Convolutions, call: &ConvCall, plan: &Planned) -> Vec<f32> {
         let precision = convolutions.precision;
-        let plan = convolutions.plan(call, search).unwrap();
         let [a, b] = [&self.a, &self.b].map(|values| test.upload(values, precision));
         let bias = test.gpu.upload(&self.bias).unwrap();
-        let workspace = test.gpu.alloc(convolutions.workspace_bytes(plan)).unwrap();
         let n_out = call.lens()[2];
-        let run = || {
-            let out = test.poisoned(n_out, precision);
-            workspace.fill(0xff).unwrap();
-            let pointers = ConvPointers { a: a.address, b: b.address, bias: bias.address, out: out.address, workspace: workspace.address };
-            convolutions.run(&convolutions.bind(plan, pointers).unwrap()).unwrap();
-            test.download(&out, n_out, precision)
+        let out = test.poisoned(n_out, precision);
+        let bytes = match plan {
+            Planned::Id(id) => convolutions.workspace_bytes(*id),
+            Planned::Own(kernel) => kernel.workspace_bytes(call),
         };
-        let out = run();
-        if convolutions.compromise(plan) != Compromise::Determinism {
-            assert_eq!(out, run(), "{call} in {precision:?}: two runs");
+        let workspace = test.gpu.alloc(bytes).unwrap();
+        workspace.fill(0xff).unwrap();
+        let pointers = ConvPointers { a: a.address, b: b.address, bias: bias.address, out: out.address, workspace: workspace.address };
+        let bound = match plan {
+            Planned::Id(id) => convolutions.bind(*id, pointers).unwrap(),
+            Planned::Own(kernel) => convolutions.launches(call, &Method::Own(*kernel), pointers).unwrap(),
+        };
+        convolutions.run(&bound).unwrap();
+        test.download(&out, n_out, precision)
+    }
+
+    /// Runs the call twice and holds the bits against each other, if they are promised to be the same.
+    fn on_gpu(&self, test: &TestGpu, convolutions: &mut Convolutions, call: &ConvCall, search: Search) -> Vec<f32> {
+        let id = convolutions.plan(call, search).unwrap();
+        let plan = Planned::Id(id);
+        let out = self.by(test, convolutions, call, &plan);
+        if convolutions.compromise(id) != Compromise::Determinism {
+            assert_eq!(out, self.by(test, convolutions, call, &plan), "{call} in {:?}: two runs", convolutions.precision);
         }
         out
     }
@@ -163,6 +181,32 @@ fn backward_input_matches_the_cpu() {
 #[test]
 fn backward_weight_matches_the_cpu() {
     assert_matches_the_cpu(ConvPass::BackwardWeight);
+}
+
+/// Also where they are not the fastest.
+#[test]
+fn own_kernels_match_the_cpu() {
+    let test = test_gpu();
+    for precision in [Precision::Bf16, Precision::F16] {
+        let convolutions = convolutions(precision);
+        let specs = [spec(3, 1, 1, 16, 16), spec(3, 1, 1, 32, 32), spec(3, 1, 1, 48, 48), spec(3, 1, 4, 64, 64)];
+        for (spec, pass) in specs.into_iter().flat_map(|spec| PASSES.map(|pass| (spec, pass))) {
+            for (n, h, w) in [(1, 1, 1), (1, 5, 7), (2, 21, 35), (8, 40, 40)] {
+                let call = ConvCall { pass, spec, n, h, w };
+                let own: Vec<Kernel> = convolutions.own.iter().filter(|own| own.supports(&call)).copied().collect();
+                assert!(!own.is_empty() || test.gpu.sm < 80, "{call}");
+                let inputs = Inputs::random(&call, precision);
+                let expected = inputs.on_cpu(&call);
+                for kernel in own {
+                    let plan = Planned::Own(kernel);
+                    let actual = inputs.by(&test, &convolutions, &call, &plan);
+                    let error = relative_error(&actual, &expected);
+                    assert!(error <= tolerance(precision), "{call} in {precision:?} by {}: off by {error:e}", kernel.name());
+                    assert_eq!(actual, inputs.by(&test, &convolutions, &call, &plan), "{call} by {}: two runs", kernel.name());
+                }
+            }
+        }
+    }
 }
 
 #[test]

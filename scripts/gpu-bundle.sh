@@ -32,6 +32,7 @@ strip -o "$bundle/boxwright" "$program"
 strip -o "$bundle/gpu-tests" "$tests"
 cp -r tests/golden "$bundle/tests/"
 cp -r datasets/parts "$bundle/datasets/"
+cp -r kernels "$bundle/"
 # Reference numbers that are too large for the repository, where they are at hand.
 shared=${BOXWRIGHT_SHARED:-../shared}
 for part in components forward forward_calibrated train_step; do

@@ -9,7 +9,9 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$here/out}
 mkdir -p "$out"
-filter=${1:-engine::cuda}
+filter=${1:-cuda}
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
 seconds_max=${SECONDS_MAX:-540}
 benches=${BENCHES-infer --model gelan-s --batch 1 --imgsz 640;train --model yolov9-t --batch 64 --imgsz 640;train --model yolov9-s --batch 64 --imgsz 640}
 
@@ -42,10 +44,10 @@ if [ "$filter" != none ]; then
     for name in $failed; do
         if [ "$(left)" -le 1 ]; then echo "  $name: fails; no time to try it alone" >>"$table"; continue; fi
         limit=$(left)
-        timeout $((limit < 60 ? limit : 60)) "$here/gpu-tests" "$name" --exact >"$out/failed.txt" 2>&1 && verdict="passes alone" || verdict="fails alone, too"
-        cat "$out/failed.txt" >>"$out/failures.txt"
+        timeout $((limit < 60 ? limit : 60)) "$here/gpu-tests" "$name" --exact >"$temp/failed.txt" 2>&1 && verdict="passes alone" || verdict="fails alone, too"
+        cat "$temp/failed.txt" >>"$out/failures.txt"
         # The first line of the panic's text.
-        reason=$(grep -A 1 "panicked at" "$out/failed.txt" | sed -n 2p | cut -c 1-300)
+        reason=$(grep -A 1 "panicked at" "$temp/failed.txt" | sed -n 2p | cut -c 1-300)
         echo "  $name: $verdict${reason:+: $reason}" >>"$table"
     done
     if [ "$status" != 0 ] && [ -z "$failed" ]; then
@@ -57,15 +59,15 @@ IFS=';' read -ra list <<<"$benches"
 for arguments in "${list[@]}"; do
     echo "== bench $arguments"
     # shellcheck disable=SC2086 — the arguments are words
-    timeout "$(left)" "$here/boxwright" bench $arguments --device 0 --json >"$out/bench.json" 2>"$out/bench.err"
+    timeout "$(left)" "$here/boxwright" bench $arguments --device 0 --json >"$temp/bench.json" 2>"$temp/bench.err"
     status=$?
-    cat "$out/bench.json" "$out/bench.err" | tee -a "$out/benches.txt" | tail -n 3 | cut -c 1-600
+    cat "$temp/bench.json" "$temp/bench.err" | tee -a "$out/benches.txt" | tail -n 3 | cut -c 1-600
     if [ "$status" != 0 ]; then
         code=1
-        echo "bench $arguments: exit code $status: $(grep -m 1 . "$out/bench.err" | cut -c 1-200)" >>"$table"
+        echo "bench $arguments: exit code $status: $(grep -m 1 . "$temp/bench.err" | cut -c 1-200)" >>"$table"
         continue
     fi
-    python3 - "$out/bench.json" "$arguments" >>"$table" <<'PYTHON'
+    python3 - "$temp/bench.json" "$arguments" >>"$table" <<'PYTHON'
 import json, sys
 result = [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")][-1]["result"]
 keys = ["images_per_sec", "median_images_per_sec", "step_ms", "ms", "median_ms"]

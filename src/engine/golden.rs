@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 use safetensors::{Dtype, SafeTensors};
 
+/// Where the repository's files are. A test program that runs on another machine than it was built on is told.
+pub(crate) fn repository() -> PathBuf {
+    std::env::var_os("BOXWRIGHT_ROOT").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+}
+
 /// One file of named tensors.
 pub(crate) struct Golden {
     bytes: Vec<u8>,
@@ -13,9 +18,7 @@ pub(crate) struct Golden {
 impl Golden {
     /// Opens a file of `tests/golden`.
     pub(crate) fn open(name: &str) -> Self {
-        // A test program that runs on another machine than it was built on is told where the repository is.
-        let root = std::env::var_os("BOXWRIGHT_ROOT").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-        Self::read(root.join("tests/golden").join(name))
+        Self::read(repository().join("tests/golden").join(name))
     }
 
     /// Opens a file of the whole set of reference numbers, which is too large for the repository; `None` where it is not at hand.

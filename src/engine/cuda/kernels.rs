@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_in_the_table() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
+        let folder = crate::engine::golden::repository().join("kernels");
         let mut there: Vec<_> = std::fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

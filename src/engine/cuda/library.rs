@@ -254,12 +254,13 @@ fn file_of(library: Library, handle: &Handle) -> Result<PathBuf, String> {
         address: *mut c_void,
     }
     unsafe extern "C" {
-        safe fn dladdr(address: *const c_void, place: *mut Place) -> c_int;
+        fn dladdr(address: *const c_void, place: *mut Place) -> c_int;
     }
     // SAFETY: only the address is used.
     let landmark = unsafe { function::<*const c_void>(handle, library.landmark()) }?;
     let mut place = Place { file: std::ptr::null(), base: std::ptr::null_mut(), symbol: std::ptr::null(), address: std::ptr::null_mut() };
-    if dladdr(landmark, &raw mut place) == 0 || place.file.is_null() {
+    // SAFETY: `place` is a live variable of the type in dlfcn.h.
+    if unsafe { dladdr(landmark, &raw mut place) } == 0 || place.file.is_null() {
         return Err("the loader does not tell its file".to_owned());
     }
     // SAFETY: the loader's own terminated string, which lives as long as the library is open.
@@ -333,8 +334,11 @@ enum Place {
 
 /// Files of a library that may be opened, in order; a bare name is for the loader.
 fn candidates(library: Library, places: &[Place]) -> Vec<PathBuf> {
+    // What belongs to the driver must be the running driver's own: folders are the last resort.
+    let is_driver = matches!(library, Library::Driver | Library::Nvml);
+    let loader_first = Some(&Place::Loader).filter(|_| is_driver);
     let mut files = Vec::new();
-    for place in places {
+    for place in loader_first.into_iter().chain(places.iter().filter(|place| !is_driver || **place != Place::Loader)) {
         for name in library.file_names() {
             match place {
                 Place::Loader => files.push(PathBuf::from(name)),
@@ -426,7 +430,10 @@ const SEARCH_DEPTH: usize = 4;
 fn folders_below(root: &Path) -> Vec<PathBuf> {
     let is_known = |name: &str| Library::ALL.iter().any(|library| library.file_names().contains(&name));
     let mut folders = Vec::new();
-    for entry in WalkDir::new(root).max_depth(SEARCH_DEPTH).follow_links(true).sort_by_file_name().into_iter().flatten() {
+    let walk = WalkDir::new(root).max_depth(SEARCH_DEPTH).follow_links(true).sort_by_file_name();
+    // Toolkits have an empty driver to link against, and one for older kernels.
+    let is_real = |entry: &walkdir::DirEntry| entry.file_name() != "stubs" && entry.file_name() != "compat";
+    for entry in walk.into_iter().filter_entry(is_real).flatten() {
         if entry.file_name().to_str().is_some_and(is_known)
             && let Some(folder) = entry.path().parent()
             && folders.last().is_none_or(|last| last != folder)
@@ -545,6 +552,16 @@ mod tests {
             let surroundings = Surroundings { setting: vec![setting.clone()], ..Surroundings::default() };
             assert_eq!(found(Library::Cudnn, &surroundings)[0], file, "{}", setting.display());
         }
+    }
+
+    #[test]
+    fn the_driver_is_the_loader_s_own_before_any_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        touch(&root.join("compat/libcuda.so.1"));
+        touch(&root.join("lib64/libcuda.so.1"));
+        let surroundings = Surroundings { setting: vec![root.clone()], ..Surroundings::default() };
+        assert_eq!(found(Library::Driver, &surroundings), [PathBuf::from("libcuda.so.1"), root.join("lib64/libcuda.so.1")]);
     }
 
     #[test]

@@ -107,6 +107,18 @@ impl Executor {
         operands::view_mut(&self.plan, &mut self.arena[self.arena_start..], id).copy_from(View::packed(values, shape));
     }
 
+    /// As [`write`](Self::write), from bytes: 255 becomes 1.
+    pub fn write_bytes(&mut self, id: TensorId, bytes: &[u8]) {
+        let shape = self.plan.graph.shape(id);
+        assert_eq!(bytes.len(), shape.len(), "bytes of {}", self.plan.graph.tensor(id).name);
+        let ViewMut { data, pixel_stride, .. } = operands::view_mut(&self.plan, &mut self.arena[self.arena_start..], id);
+        for (pixel, bytes) in data.chunks_mut(pixel_stride).zip(bytes.chunks_exact(shape.c)) {
+            for (value, &byte) in pixel.iter_mut().zip(bytes) {
+                *value = f32::from(byte) / 255.0;
+            }
+        }
+    }
+
     /// The packed NHWC value of a tensor that the plan keeps.
     pub fn read(&self, id: TensorId) -> Vec<f32> {
         self.view(id).to_vec()

@@ -18,7 +18,6 @@ pub mod conv3x3;
 pub mod cudnn;
 #[cfg(feature = "cuda")]
 pub mod decode;
-#[cfg(feature = "cuda")]
 pub mod error;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the driver")]
@@ -137,4 +136,19 @@ pub fn device_names() -> Result<Vec<String>, CudaUnavailable> {
 #[cfg(not(feature = "cuda"))]
 pub fn device_names() -> Result<Vec<String>, CudaUnavailable> {
     Err(CudaUnavailable::NotBuilt)
+}
+
+/// Opens a device for training and detection, so that what is missing is known before anything is done.
+///
+/// # Errors
+/// No driver, no such device, a missing library, or kernels that do not compile.
+#[cfg(feature = "cuda")]
+pub fn open(ordinal: usize) -> Result<(), error::CudaError> {
+    runtime::Runtime::open_default(ordinal).map(drop)
+}
+
+/// Without the feature there is never a device.
+#[cfg(not(feature = "cuda"))]
+pub fn open(_: usize) -> Result<(), error::CudaError> {
+    Err(CudaUnavailable::NotBuilt.into())
 }

@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 
+use crate::session::bench;
 use crate::session::{Command, CommandDone, Event, Failure, FailureKind, Session, Settings};
 use args::{Args, Wish};
 use print::Printer;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    bench::program_starts();
     let args = Args::parse();
     match args.wish() {
         Ok(Wish::Window(window)) => open_window(window),

@@ -96,6 +96,7 @@ impl Main {
         if let Some(theme) = start.theme {
             theme::choose(ctx, theme);
         }
+        app.apply(ctx, Command::ListDevices);
         if let Some(path) = start.path {
             app.apply(ctx, Command::Open(path));
         }

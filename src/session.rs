@@ -5,6 +5,8 @@
 //! fields, changed here alone: drawing reads it.
 
 pub mod bench;
+#[cfg(feature = "cuda")]
+mod bench_gpu;
 pub mod command;
 pub mod device;
 pub mod doctor;
@@ -22,6 +24,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use command::{BrowseKind, Command, DetectRequest, OpenTarget};
+pub use device::DeviceOption;
 pub use event::{CommandDone, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
@@ -80,6 +83,8 @@ pub struct Session {
     pub notices: Vec<Notice>,
     pub jobs: Vec<JobStatus>,
     pub pictures: Pictures,
+    /// What jobs can run on: the CPU, and each GPU that `Command::ListDevices` found.
+    pub devices: Vec<DeviceOption>,
 
     running: Vec<RunningJob>,
     next_id: u64,
@@ -107,6 +112,7 @@ impl Session {
             notices: Vec::new(),
             jobs: Vec::new(),
             pictures,
+            devices: vec![DeviceOption::cpu()],
             running: Vec::new(),
             next_id: 1,
             sender,
@@ -315,6 +321,7 @@ impl Session {
                 self.run.get_or_insert_default().summary = Some(summary.clone());
             }
             CommandDone::Exported(report) => self.export = Some(report.clone()),
+            CommandDone::DevicesListed(devices) => self.devices.clone_from(devices),
             // Told by events, or only printed.
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Training: sample recipes, loader, schedules, optimizer, EMA, the loop, and the run folder.
 
+pub mod batch_size;
 pub mod config;
 pub mod ema;
 pub mod error;
@@ -11,12 +12,13 @@ pub mod report;
 pub mod run_folder;
 pub mod saved_run;
 pub mod schedule;
+pub mod stepper;
 pub mod train_set;
 pub mod trainer;
 #[cfg(test)]
 mod trainer_tests;
 
-pub use config::{Hyp, HypChoice, TrainConfig};
+pub use config::{BatchChoice, Hyp, HypChoice, TrainConfig};
 pub use error::TrainError;
 pub use event::{EpochReport, StepReport, TrainEvent, TrainPlan, TrainStage, TrainSummary};
 pub use saved_run::SavedRun;

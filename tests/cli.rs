@@ -119,6 +119,9 @@ fn the_loop_trains_measures_detects_and_exports() {
     }
     assert_eq!(std::fs::read_to_string(run.join("results.csv")).unwrap().lines().count(), 3);
 
+    let told = std::fs::read_to_string(run.join("events.jsonl")).unwrap();
+    assert!(!told.contains("device_bytes"), "a run on the CPU takes nothing on a GPU");
+
     let weights = "runs/short/weights/best.safetensors";
     let val = last_json(&dir.ok(&["val", "--data", "parts", "--weights", weights, "--json"]));
     assert_eq!(val["result"]["metrics"]["images"], 2);
@@ -149,7 +152,8 @@ fn bad_input_is_one_error_line_with_a_hint_and_leaves_nothing_behind() {
         dir.mendable(&["check", dataset]);
         dir.mendable(&["train", "--data", dataset, "--epochs", "1"]);
     }
-    dir.mendable(&["train", "--data", "parts", "--device", "0"]);
+    dir.mendable(&["train", "--data", "parts", "--device", "99"]);
+    dir.mendable(&["bench", "infer", "--device", "99"]);
     dir.mendable(&["train", "--data", "parts", "--weights", "notes.safetensors"]);
     dir.mendable(&["train", "--data", "parts", "--epochs", "0"]);
     dir.mendable(&["val", "--data", "parts", "--weights", "missing.safetensors"]);

@@ -13,7 +13,7 @@ use crate::export::ExportFormat;
 use crate::session::bench::{BenchKind, BenchRequest};
 use crate::session::{Command, DetectRequest, Failure};
 use crate::train::TrainConfig;
-use crate::train::config::HypChoice;
+use crate::train::config::{BatchChoice, HypChoice};
 use crate::yolo::Model;
 
 /// From a folder of pictures to a deployed YOLOv9 detector: label, check, train, look, export.
@@ -153,6 +153,7 @@ enum Task {
         conf: f32,
         #[arg(long, default_value_t = 0.7)]
         iou: f32,
+        /// cpu, or the number of a GPU
         #[arg(long, default_value = "cpu", value_parser = parse_device)]
         device: Device,
         #[arg(long)]
@@ -181,6 +182,7 @@ enum Task {
         save_txt: bool,
         #[arg(long, default_value = "runs/detect")]
         out: PathBuf,
+        /// cpu, or the number of a GPU
         #[arg(long, default_value = "cpu", value_parser = parse_device)]
         device: Device,
         #[arg(long)]
@@ -212,9 +214,13 @@ enum Task {
         /// Dataset whose pictures `bench data` reads
         #[arg(long)]
         data: Option<PathBuf>,
-        /// Measured repetitions after the warm-up
+        /// Measured repetitions after the warm-up; on a GPU one is a series of 10 steps
         #[arg(long, default_value_t = 5)]
         repeats: usize,
+        /// Write what each node of the graph took to this file, tab-separated
+        #[arg(long, value_name = "FILE")]
+        profile: Option<PathBuf>,
+        /// cpu, or the number of a GPU
         #[arg(long, default_value = "cpu", value_parser = parse_device)]
         device: Device,
         #[arg(long)]
@@ -239,10 +245,12 @@ struct TrainArgs {
     weights: Option<PathBuf>,
     #[arg(long, default_value_t = 100)]
     epochs: usize,
-    #[arg(long, default_value_t = 16)]
-    batch: usize,
+    /// Pictures that are computed at once; auto (or -1): the largest number that fits
+    #[arg(long, default_value = "16", value_name = "N|auto", allow_hyphen_values = true, value_parser = BatchChoice::parse)]
+    batch: BatchChoice,
     #[arg(long, default_value_t = 640)]
     imgsz: u32,
+    /// cpu, or the number of a GPU
     #[arg(long, default_value = "cpu", value_parser = parse_device)]
     device: Device,
     #[arg(long, default_value = "runs")]
@@ -302,7 +310,7 @@ impl Args {
             }
             Task::Train(args) => {
                 let json = args.json;
-                (Command::Train(args.into_config()), json)
+                (Command::Train(Box::new(args.into_config())), json)
             }
             Task::Val { data, weights, split, imgsz, batch, conf, iou, device, json } => {
                 let split = match split {
@@ -326,7 +334,7 @@ impl Args {
                 };
                 (Command::Export { weights, format, out }, json)
             }
-            Task::Bench { what, model, batch, imgsz, classes, data, repeats, device, json } => {
+            Task::Bench { what, model, batch, imgsz, classes, data, repeats, profile, device, json } => {
                 let (kind, default_batch, default_imgsz) = match what {
                     BenchArg::Train => (BenchKind::Train, 8, 320),
                     BenchArg::Infer => (BenchKind::Infer, 1, 640),
@@ -336,7 +344,7 @@ impl Args {
                 let imgsz = imgsz.unwrap_or(default_imgsz).next_multiple_of(32);
                 let n_classes = at_least_one("--classes", classes)?;
                 let repeats = at_least_one("--repeats", repeats)?;
-                (Command::Bench(BenchRequest { kind, model, n_classes, batch, imgsz, device, repeats, data }), json)
+                (Command::Bench(BenchRequest { kind, model, n_classes, batch, imgsz, device, repeats, data, profile }), json)
             }
             Task::Doctor { json } => (Command::Doctor, json),
         };
@@ -375,6 +383,15 @@ mod tests {
     #[test]
     fn the_argument_table_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_batch_may_be_chosen_by_the_program() {
+        for (text, expected) in [("8", BatchChoice::Count(8)), ("auto", BatchChoice::Auto), ("-1", BatchChoice::Auto)] {
+            let args = Args::try_parse_from(["boxwright", "train", "--data", "d", "--batch", text, "--device", "0"]);
+            let Ok(Args { task: Some(Task::Train(args)), .. }) = args else { panic!("--batch {text} is a training") };
+            assert_eq!((args.batch, args.device), (expected, Device::Cuda(0)));
+        }
     }
 
     #[test]

@@ -75,6 +75,7 @@ fn finished(done: &CommandDone) -> Value {
         CommandDone::Exported(report) => json!({"path": report.path, "size_bytes": report.size_bytes, "checks": report.checks}),
         CommandDone::Benched(figures) => figures.clone(),
         CommandDone::Examined(report) => report.to_json(),
+        CommandDone::DevicesListed(devices) => json!({"devices": devices.iter().map(|option| &option.name).collect::<Vec<_>>()}),
     };
     json!({"event": "finished", "result": result})
 }

@@ -92,7 +92,11 @@ impl Printer {
                 writeln!(out, "run folder   {}", plan.run_dir.display())?;
                 writeln!(out, "pictures     {} train, {} val, {} boxes", plan.n_train_images, plan.n_val_images, plan.n_labels)?;
                 writeln!(out, "network      {} parameters, {} steps an epoch", plan.n_parameters, plan.steps_per_epoch)?;
-                writeln!(out, "memory       {:.0} MiB planned", plan.planned_bytes as f64 / f64::from(1 << 20))?;
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+                writeln!(out, "memory       {:.0} MiB planned", mib(plan.planned_bytes))?;
+                if let Some(bytes) = plan.device_bytes {
+                    writeln!(out, "GPU memory   {:.0} MiB planned", mib(bytes))?;
+                }
                 for line in &plan.dropped {
                     writeln!(out, "left out     {line}")?;
                 }
@@ -224,6 +228,7 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
             Ok(())
         }
         CommandDone::Examined(report) => examined(report, out),
+        CommandDone::DevicesListed(devices) => devices.iter().try_for_each(|option| writeln!(out, "{}", option.name)),
     }
 }
 

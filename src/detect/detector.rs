@@ -1,10 +1,10 @@
-//! A loaded detector: weights in deploy form, and an executor for each input shape met.
+//! A loaded detector: weights on a device, ready for pictures of any shape.
 //!
 //! In:  a weight file or a network in memory; then one picture at a time.
 //! Out: detections in the picture's own pixels, with the time of each stage.
 //!
 //! A picture is scaled to fit the input size and padded to the next multiple of 32, as in the published detector, so pictures of
-//! one aspect share one graph. A few graphs are kept; a new shape then replaces the one that was unused for longest.
+//! one aspect share one graph, of which a few are kept.
 //!
 //! Never reads or writes pictures. Source: the project's YOLOv9 specification, sections 8.2 and 10.
 
@@ -13,10 +13,7 @@ use std::time::Instant;
 
 use super::error::DetectError;
 use crate::engine::Device;
-use crate::engine::Plan;
-use crate::engine::TensorId;
-use crate::engine::cpu::Executor;
-use crate::engine::op::BnMode;
+use crate::engine::cuda::error::CudaError;
 use crate::geom::Size;
 use crate::geom::letterbox::{Letterbox, LetterboxOptions};
 use crate::geom::nms::{Detection, NmsOptions, nms};
@@ -25,6 +22,7 @@ use crate::media::resize::apply_letterbox;
 use crate::yolo::Network;
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsInfo;
+use crate::yolo::{InputShape, Predictor};
 
 /// Input pixels that a side of the input is a multiple of: one cell of the coarsest level.
 const STRIDE: u32 = 32;
@@ -73,9 +71,9 @@ impl DetectOptions {
 pub struct PictureDetections {
     pub size: Size,
     pub detections: Vec<Detection>,
-    /// Scaling, padding, and conversion to numbers.
+    /// Scaling and padding.
     pub letterbox_ms: f32,
-    /// The network with the decoding of its boxes; for the first picture of a shape also its preparation.
+    /// The network with the decoding of its boxes, and the way to a GPU and back; for the first picture of a shape also its preparation.
     pub network_ms: f32,
     /// Suppression, and the way back to the picture's pixels.
     pub nms_ms: f32,
@@ -85,96 +83,64 @@ pub struct PictureDetections {
 pub struct Detector {
     pub class_names: Vec<String>,
     pub imgsz: u32,
-    network: Network,
-    /// The one used last is at the end.
-    graphs: Vec<ReadyGraph>,
-    /// The picture as the network sees it, kept for its memory.
-    input: Vec<f32>,
-}
-
-/// The network for one input size.
-struct ReadyGraph {
-    size: Size,
-    executor: Executor,
-    input: TensorId,
-    decoded: TensorId,
+    predictor: Predictor,
 }
 
 impl Detector {
     /// Reads weights of any model and form that this program wrote.
+    ///
+    /// # Errors
+    /// Weights that cannot be read, or a GPU that cannot be used.
     pub fn load(weights: &Path, device: Device) -> Result<Self, DetectError> {
-        if let Device::Cuda(index) = device {
-            return Err(DetectError::Device { index });
-        }
         let (network, info) = weights::load(weights)?;
-        Ok(Self::from_network(&network, &info))
+        Ok(Self::from_network(&network, &info, device)?)
     }
 
     /// The detector of a network in memory, which stays as it is.
-    pub fn from_network(network: &Network, info: &WeightsInfo) -> Self {
-        Self {
-            class_names: info.class_names.clone(),
-            imgsz: info.imgsz as u32,
-            network: network.to_deploy(),
-            graphs: Vec::new(),
-            input: Vec::new(),
-        }
+    pub fn from_network(network: &Network, info: &WeightsInfo, device: Device) -> Result<Self, CudaError> {
+        let predictor = Predictor::new(network, device, MAX_GRAPHS)?;
+        Ok(Self { class_names: info.class_names.clone(), imgsz: info.imgsz as u32, predictor })
     }
 
     /// Detects on one picture; the letterbox is the smallest rectangle of the stride.
-    pub fn detect(&mut self, picture: &Picture, options: &DetectOptions) -> PictureDetections {
+    ///
+    /// # Errors
+    /// What the GPU says. Never on the CPU.
+    pub fn detect(&mut self, picture: &Picture, options: &DetectOptions) -> Result<PictureDetections, CudaError> {
         let start = Instant::now();
         let side = options.imgsz.unwrap_or(self.imgsz).clamp(STRIDE, MAX_IMGSZ).next_multiple_of(STRIDE);
         let letterbox = Letterbox::new(picture.size, Size::square(side), LetterboxOptions { auto: Some(STRIDE), scale_up: true });
         let boxed = apply_letterbox(picture, &letterbox);
-        self.input.clear();
-        self.input.extend(boxed.rgb.iter().map(|&value| f32::from(value) / 255.0));
         let letterboxed = Instant::now();
 
-        let n_classes = self.network.n_classes;
-        let graph = ready_graph(&mut self.graphs, &self.network, letterbox.input);
-        graph.executor.write(graph.input, &self.input);
-        graph.executor.run_inference(&self.network.params);
-        let decoded = graph.executor.view(graph.decoded);
+        let n_classes = self.predictor.n_classes();
+        let Size { width, height } = letterbox.input;
+        let shape = InputShape { n_images: 1, height: height as usize, width: width as usize };
+        let rows = self.predictor.run(shape, &boxed.rgb)?;
         let ran = Instant::now();
 
         let DetectOptions { conf, iou, max_detections, .. } = *options;
         let options = NmsOptions { conf, iou, max_detections, ..NmsOptions::detect() };
-        let mut detections = nms(&decoded.data[..decoded.shape.len()], n_classes, &options);
+        let mut detections = nms(rows, n_classes, &options);
         for detection in &mut detections {
             detection.bbox = letterbox.image_from_input(detection.bbox);
         }
         let ms = |from: Instant, to: Instant| (to - from).as_secs_f32() * 1000.0;
-        PictureDetections {
+        Ok(PictureDetections {
             size: picture.size,
             detections,
             letterbox_ms: ms(start, letterboxed),
             network_ms: ms(letterboxed, ran),
             nms_ms: ms(ran, Instant::now()),
-        }
+        })
     }
-}
-
-/// The graph for this input size, made if there is none yet.
-fn ready_graph<'a>(graphs: &'a mut Vec<ReadyGraph>, network: &Network, size: Size) -> &'a mut ReadyGraph {
-    let graph = if let Some(index) = graphs.iter().position(|graph| graph.size == size) {
-        graphs.remove(index)
-    } else {
-        if graphs.len() == MAX_GRAPHS {
-            graphs.remove(0);
-        }
-        let mut graph = network.graph(1, size.height as usize, size.width as usize, BnMode::Running);
-        let decoded = graph.append_decode();
-        let plan = Plan::new(graph.graph, &[graph.input, decoded]);
-        ReadyGraph { size, executor: Executor::frozen(plan, &network.params), input: graph.input, decoded }
-    };
-    graphs.push(graph);
-    graphs.last_mut().expect("one was pushed")
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::{DetectError, DetectOptions, Detector, MAX_GRAPHS};
+    use crate::engine::Device;
     use crate::engine::params::ParamId;
     use crate::geom::{Size, Xyxy};
     use crate::media::Picture;
@@ -211,7 +177,7 @@ mod tests {
             }
         }
         let info = WeightsInfo { class_names: ["a", "b", "c"].map(str::to_owned).to_vec(), imgsz: 64 };
-        Detector::from_network(&network, &info)
+        Detector::from_network(&network, &info, Device::Cpu).unwrap()
     }
 
     fn gray(width: u32, height: u32) -> Picture {
@@ -222,7 +188,7 @@ mod tests {
     fn boxes_come_back_in_the_pixels_of_the_picture() {
         let mut detector = cell_detector();
         // Scaled by 0.64 to 64 x 26, padded by 3 above and below: one row of two cells of 32 input pixels.
-        let found = detector.detect(&gray(100, 40), &DetectOptions::default());
+        let found = detector.detect(&gray(100, 40), &DetectOptions::default()).unwrap();
         assert_eq!(found.size, Size::new(100, 40));
         let near = |a: Xyxy, b: [f32; 4]| [a.x1 - b[0], a.y1 - b[1], a.x2 - b[2], a.y2 - b[3]].iter().all(|error| error.abs() < 0.01);
         assert_eq!(found.detections.len(), 2);
@@ -233,7 +199,7 @@ mod tests {
         }
 
         // A small picture is enlarged: 4 times, to 64 x 64, which are 2 x 2 cells.
-        let found = detector.detect(&gray(16, 16), &DetectOptions::default());
+        let found = detector.detect(&gray(16, 16), &DetectOptions::default()).unwrap();
         assert_eq!(found.detections.len(), 4);
         assert!(near(found.detections[3].bbox, [10.0, 10.0, 14.0, 14.0]), "{:?}", found.detections);
     }
@@ -242,7 +208,7 @@ mod tests {
     fn the_input_size_can_be_chosen_and_is_raised_to_a_multiple_of_32() {
         let mut detector = cell_detector();
         let options = DetectOptions { imgsz: Some(70), ..DetectOptions::default() };
-        assert_eq!(detector.detect(&gray(50, 50), &options).detections.len(), 9);
+        assert_eq!(detector.detect(&gray(50, 50), &options).unwrap().detections.len(), 9);
     }
 
     #[test]
@@ -250,9 +216,9 @@ mod tests {
         let mut detector = cell_detector();
         for height in [32, 64, 96, 32, 128, 160] {
             let options = DetectOptions { imgsz: Some(160), ..DetectOptions::default() };
-            detector.detect(&gray(160, height), &options);
+            detector.detect(&gray(160, height), &options).unwrap();
         }
-        let heights: Vec<u32> = detector.graphs.iter().map(|graph| graph.size.height).collect();
+        let heights: Vec<usize> = detector.predictor.shapes().iter().map(|shape| shape.height).collect();
         assert_eq!(heights, [96, 32, 128, 160]);
         assert_eq!(heights.len(), MAX_GRAPHS);
     }

@@ -1,5 +1,6 @@
 //! What can go wrong in detection, and what the person can do about it.
 
+use crate::engine::cuda::error::CudaError;
 use crate::media::MediaError;
 use crate::media::decode::IMAGE_EXTENSIONS;
 use crate::yolo::weights::WeightsError;
@@ -12,8 +13,8 @@ pub enum DetectError {
     Media(#[from] MediaError),
     #[error("{what} is {value}, expected {expected}")]
     Option { what: &'static str, value: String, expected: String },
-    #[error("detection runs on the CPU in this version, not on GPU {index}")]
-    Device { index: usize },
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     #[error("there is no file or folder {path}")]
     Missing { path: String },
     #[error("no pictures at {path}")]
@@ -41,7 +42,7 @@ impl DetectError {
             Self::Media(MediaError::Write { .. } | MediaError::Encode { .. }) | Self::Write { .. } => {
                 "check that the output folder may be written to and has space left".to_owned()
             }
-            Self::Device { .. } => "use --device cpu".to_owned(),
+            Self::Cuda(error) => return error.hint().map(str::to_owned),
             Self::Missing { .. } => "check the spelling; a pattern such as 'photos/*.jpg' belongs in quotes".to_owned(),
             Self::NoPictures { .. } | Self::NotAPicture { .. } => {
                 format!(

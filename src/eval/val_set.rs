@@ -1,7 +1,7 @@
 //! The pictures of a split as validation sees them: rectangular batches, pictures fitted and padded, labels in image space.
 //!
 //! In:  a dataset, a split, the input size and the batch size.
-//! Out: batches of pictures of alike shape, their input as NHWC numbers, and the way back from input to image pixels.
+//! Out: batches of pictures of alike shape, their input as NHWC bytes, and the way back from input to image pixels.
 //!
 //! Pictures are sorted by height / width, so that those of a batch need little padding. The longer side becomes `imgsz`
 //! (a shrinking picture by area averages), and the input is the smallest rectangle of whole strides around the batch's widest
@@ -64,6 +64,7 @@ pub struct ValBatch {
 pub struct ValSet {
     /// By height / width, ascending.
     pub images: Vec<ValImage>,
+    imgsz: u32,
     pub batches: Vec<ValBatch>,
     /// Pictures whose header or labels cannot be read, with the reason.
     pub dropped: Vec<String>,
@@ -109,35 +110,32 @@ impl ValSet {
             return Err(ValError::NothingDecodes { split: split.name(), n_images, reason });
         }
         images.sort_by(|a, b| aspect(a.size).total_cmp(&aspect(b.size)));
-        let batches = (0..images.len())
-            .step_by(batch.max(1))
-            .map(|first| {
-                let n = batch.max(1).min(images.len() - first);
-                ValBatch { first, n, input: batch_input(&images[first..first + n], imgsz) }
-            })
-            .collect();
-        Ok(Self { images, batches, dropped })
+        let batches = batches(&images, imgsz, batch);
+        Ok(Self { images, imgsz, batches, dropped })
     }
 
-    /// The input of a batch, (n, height, width, 3) RGB from 0 to 1; and for each picture what is wrong if it does not decode
-    /// (its part of the input is then gray).
-    pub fn input(&self, batch: &ValBatch) -> (Vec<f32>, Vec<Option<String>>) {
+    /// Makes batches of another size.
+    pub fn set_batch(&mut self, batch: usize) {
+        self.batches = batches(&self.images, self.imgsz, batch);
+    }
+
+    /// The input of a batch, (n, height, width, 3) RGB; and for each picture what is wrong if it does not decode (its part of
+    /// the input is then gray).
+    pub fn input(&self, batch: &ValBatch) -> (Vec<u8>, Vec<Option<String>>) {
         let len = batch.input.width as usize * batch.input.height as usize * 3;
-        let mut values = vec![114.0 / 255.0; batch.n * len];
-        let faults = values
+        let mut pixels = vec![114; batch.n * len];
+        let faults = pixels
             .par_chunks_mut(len)
             .zip(&self.images[batch.first..batch.first + batch.n])
-            .map(|(values, image)| match image.with_fitted(|picture| apply_letterbox(picture, &image.letterbox(batch.input))) {
+            .map(|(pixels, image)| match image.with_fitted(|picture| apply_letterbox(picture, &image.letterbox(batch.input))) {
                 Ok(padded) => {
-                    for (value, byte) in values.iter_mut().zip(&padded.rgb) {
-                        *value = f32::from(*byte) / 255.0;
-                    }
+                    pixels.copy_from_slice(&padded.rgb);
                     None
                 }
                 Err(error) => Some(error.to_string()),
             })
             .collect();
-        (values, faults)
+        (pixels, faults)
     }
 
     /// Memory of the pictures that are kept between runs.
@@ -195,6 +193,15 @@ fn fit(picture: Picture, fitted: Size) -> Picture {
 
 fn aspect(size: Size) -> f64 {
     f64::from(size.height) / f64::from(size.width)
+}
+
+/// Batches of up to `batch` pictures, which are in order of their aspect.
+fn batches(images: &[ValImage], imgsz: u32, batch: usize) -> Vec<ValBatch> {
+    let of_first = |first| {
+        let n = batch.max(1).min(images.len() - first);
+        ValBatch { first, n, input: batch_input(&images[first..first + n], imgsz) }
+    };
+    (0..images.len()).step_by(batch.max(1)).map(of_first).collect()
 }
 
 /// `images` are in order of their aspect.

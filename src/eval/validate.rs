@@ -6,6 +6,9 @@
 //! The network runs in deploy form, in the rectangular batches of `val_set.rs`, with the published thresholds. There is one
 //! evaluator: training, `val` and the window all use this one, so that they can never disagree.
 //!
+//! Batches keep their rectangles on a GPU, too, as other padding would change the figures by more than rounding. A shape that
+//! the GPU never met costs seconds once: its convolutions are timed, and what was chosen is kept on disk.
+//!
 //! Never changes the network or a file. Source: spec 10.
 
 use std::ops::ControlFlow;
@@ -20,16 +23,14 @@ use super::val_set::ValBatch;
 use super::val_set::ValSet;
 use crate::dataset::Dataset;
 use crate::dataset::Split;
-use crate::engine::BnMode;
 use crate::engine::Device;
-use crate::engine::Plan;
-use crate::engine::TensorId;
-use crate::engine::cpu::Executor;
-use crate::geom::Size;
+use crate::engine::cuda::Precision;
+use crate::engine::cuda::error::CudaError;
 use crate::geom::nms::Detection;
 use crate::geom::nms::NmsOptions;
 use crate::geom::nms::nms;
 use crate::yolo::Network;
+use crate::yolo::{InputShape, Predictor, PredictorPlan};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValOptions {
@@ -59,8 +60,8 @@ pub enum ValError {
     NothingDecodes { split: &'static str, n_images: usize, reason: String },
     #[error("the weights know {weights} classes, the dataset names {dataset}")]
     ClassCount { weights: usize, dataset: usize },
-    #[error("validation runs on the CPU in this version, not on GPU {index}")]
-    Device { index: usize },
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
     #[error("cancelled")]
     Cancelled,
 }
@@ -73,7 +74,7 @@ impl ValError {
             Self::EmptySplit { split, .. } => Some(format!("give `{split}:` in data.yaml a folder with pictures, or name another split")),
             Self::NothingDecodes { .. } => Some("`boxwright check` lists what is wrong with each picture".into()),
             Self::ClassCount { .. } => Some("use weights that were trained on this dataset, or a dataset with the same `names`".into()),
-            Self::Device { .. } => Some("use --device cpu".into()),
+            Self::Cuda(error) => error.hint().map(Into::into),
             Self::Cancelled => None,
         }
     }
@@ -112,21 +113,9 @@ pub struct Validator {
     set: ValSet,
 }
 
-/// An executor for one batch shape.
-struct BatchExecutor {
-    batch: usize,
-    input_size: Size,
-    executor: Executor,
-    input: TensorId,
-    output: TensorId,
-}
-
 impl Validator {
     /// Reads labels and picture headers. Fitted pictures are kept between runs up to `keep_bytes`.
     pub fn new(dataset: &Dataset, options: ValOptions, keep_bytes: usize) -> Result<Self, ValError> {
-        if let Device::Cuda(index) = options.device {
-            return Err(ValError::Device { index });
-        }
         let set = ValSet::new(dataset, options.split, options.imgsz, options.batch, keep_bytes)?;
         Ok(Self { options, n_classes: dataset.names.len(), set })
     }
@@ -144,19 +133,41 @@ impl Validator {
         &self.set.dropped
     }
 
-    /// Memory of a run: kept pictures, a batch with its executor and rows, and the network in deploy form, twice as its
-    /// weights are also held in the kernels' order.
+    /// Makes batches of another size.
+    pub fn set_batch(&mut self, batch: usize) {
+        self.options.batch = batch;
+        self.set.set_batch(batch);
+    }
+
+    /// Memory of the process during a run: kept pictures, a batch and its rows, and the network in deploy form. On the CPU also
+    /// the activations, and the weights a second time in the kernels' order.
     pub fn planned_bytes(&self, network: &Network) -> u64 {
         let deploy = network.to_deploy();
-        let mut shapes: Vec<ValBatch> = self.set.batches.iter().map(|batch| ValBatch { first: 0, ..*batch }).collect();
-        shapes.sort_by_key(|batch| (batch.n, batch.input.width, batch.input.height));
-        shapes.dedup();
-        let of_shape = |batch: &ValBatch| {
-            let (plan, input, output) = plan(&deploy, batch.n, batch.input);
-            plan.arena_bytes + (plan.graph.shape(input).len() + plan.graph.shape(output).len()) * size_of::<f32>()
+        let of_shape = |&shape: &InputShape| {
+            let PredictorPlan { plan, decoded, .. } = PredictorPlan::new(&deploy, shape);
+            let rows = plan.graph.shape(decoded).len() * size_of::<f32>();
+            shape.n_bytes() + if self.options.device == Device::Cpu { plan.arena_bytes } else { 2 * shape.n_bytes() + rows }
         };
         let parameters = 2 * deploy.params.values.len() * size_of::<f32>();
-        (self.set.keep_bytes() + shapes.iter().map(of_shape).max().unwrap_or(0) + parameters) as u64
+        (self.set.keep_bytes() + self.shapes().iter().map(of_shape).max().unwrap_or(0) + parameters) as u64
+    }
+
+    /// Memory on a GPU during a run, without what convolutions need beside.
+    pub fn device_bytes(&self, network: &Network, precision: Precision) -> usize {
+        let deploy = network.to_deploy();
+        // The graph of the largest input needs the most.
+        let largest = self.shapes().into_iter().max_by_key(InputShape::n_bytes);
+        let arena = |shape: InputShape| shape.n_bytes() + PredictorPlan::for_gpu(&deploy, shape, precision).plan.arena_bytes;
+        let parameters = deploy.params.values.len() * (size_of::<f32>() + precision.bytes());
+        largest.map_or(0, arena) + parameters
+    }
+
+    /// The shapes of the batches, each once.
+    fn shapes(&self) -> Vec<InputShape> {
+        let mut shapes: Vec<InputShape> = self.set.batches.iter().map(shape_of).collect();
+        shapes.sort_by_key(|shape| (shape.n_images, shape.width, shape.height));
+        shapes.dedup();
+        shapes
     }
 
     /// Runs the network (any form) over the split. `check_in(done, total)` is called after each batch and may stop it.
@@ -167,7 +178,8 @@ impl Validator {
         if network.n_classes != self.n_classes {
             return Err(ValError::ClassCount { weights: network.n_classes, dataset: self.n_classes });
         }
-        let deploy = network.to_deploy();
+        // Batches of one shape follow each other, so one graph at a time is enough.
+        let mut predictor = Predictor::new(network, self.options.device, 1)?;
         let nms_options = NmsOptions {
             conf: self.options.conf,
             iou: self.options.iou,
@@ -178,19 +190,15 @@ impl Validator {
 
         let mut outcome = ValOutcome { dropped: self.set.dropped.clone(), ..ValOutcome::default() };
         let (mut matched, mut label_classes, mut n_images) = (Vec::new(), Vec::new(), 0);
-        let mut held: Option<BatchExecutor> = None;
         for (index, batch) in self.set.batches.iter().enumerate() {
-            let (values, faults) = self.set.input(batch);
-            // Batches of one shape follow each other, so one executor at a time is enough.
-            let fits = held.take().filter(|held| held.batch == batch.n && held.input_size == batch.input);
-            let executor = held.insert(fits.unwrap_or_else(|| BatchExecutor::new(&deploy, batch)));
-            let rows = executor.run(&deploy, &values);
+            let (pixels, faults) = self.set.input(batch);
+            let rows = predictor.run(shape_of(batch), &pixels)?;
             let images = &self.set.images[batch.first..batch.first + batch.n];
             let found: Vec<(Vec<Detection>, Vec<Truth>)> = rows
                 .par_chunks(rows.len() / batch.n)
                 .zip(images)
                 .map(|(rows, image)| {
-                    let mut detections = nms(rows, deploy.n_classes, &nms_options);
+                    let mut detections = nms(rows, network.n_classes, &nms_options);
                     for detection in &mut detections {
                         detection.bbox = image.image_from_input(batch.input, detection.bbox);
                     }
@@ -222,22 +230,6 @@ impl Validator {
     }
 }
 
-impl BatchExecutor {
-    fn new(network: &Network, batch: &ValBatch) -> Self {
-        let (plan, input, output) = plan(network, batch.n, batch.input);
-        Self { batch: batch.n, input_size: batch.input, executor: Executor::frozen(plan, &network.params), input, output }
-    }
-
-    /// The decoded rows of all images.
-    fn run(&mut self, network: &Network, values: &[f32]) -> Vec<f32> {
-        self.executor.write(self.input, values);
-        self.executor.run_inference(&network.params);
-        self.executor.read(self.output)
-    }
-}
-
-fn plan(network: &Network, batch: usize, input_size: Size) -> (Plan, TensorId, TensorId) {
-    let mut graph = network.graph(batch, input_size.height as usize, input_size.width as usize, BnMode::Running);
-    let output = graph.append_decode();
-    (Plan::new(graph.graph, &[output]), graph.input, output)
+fn shape_of(batch: &ValBatch) -> InputShape {
+    InputShape { n_images: batch.n, height: batch.input.height as usize, width: batch.input.width as usize }
 }

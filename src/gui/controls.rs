@@ -5,13 +5,15 @@
 use std::path::PathBuf;
 
 use egui::{
-    Align, Align2, Button, Color32, CursorIcon, Frame, Layout, Margin, Rect, Response, RichText, Role, Sense, Stroke, StrokeKind, TextEdit,
-    TextStyle, TextWrapMode, Ui, Vec2, WidgetInfo, WidgetText, pos2, vec2,
+    Align, Align2, Button, Color32, ComboBox, CursorIcon, Frame, Layout, Margin, Rect, Response, RichText, Role, Sense, Stroke, StrokeKind,
+    TextEdit, TextStyle, TextWrapMode, Ui, Vec2, WidgetInfo, WidgetText, pos2, vec2,
 };
 
 use super::action::Action;
 use super::theme;
 use super::theme::palette;
+use crate::engine::Device;
+use crate::session::DeviceOption;
 
 /// Height of rows in lists.
 pub const ROW_HEIGHT: f32 = 26.0;
@@ -299,6 +301,29 @@ pub fn command_line(ui: &mut Ui, line: &str) {
             });
         });
     });
+}
+
+/// A choice among the devices that the session found.
+pub fn device_ui(ui: &mut Ui, device: &mut Device, options: &[DeviceOption]) {
+    let name = |device: Device| match options.iter().find(|option| option.device == device) {
+        Some(option) => option.name.clone(),
+        None => device_word(device),
+    };
+    let combo = ComboBox::from_id_salt("device").width(ui.available_width()).selected_text(name(*device)).truncate();
+    let response = combo.show_ui(ui, |ui| {
+        for option in options {
+            ui.selectable_value(device, option.device, option.name.as_str());
+        }
+    });
+    response.response.accessible_name("Device");
+}
+
+/// A device as the command line takes it.
+pub fn device_word(device: Device) -> String {
+    match device {
+        Device::Cpu => "cpu".to_owned(),
+        Device::Cuda(index) => index.to_string(),
+    }
 }
 
 /// `12345` as `12,345`.

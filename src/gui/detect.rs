@@ -35,6 +35,7 @@ pub struct DetectPanel {
     /// The session's weights that the field shows; when they change, so does the field.
     weights_seen: Option<PathBuf>,
     source: String,
+    device: Device,
     conf: f32,
     shows_truth: bool,
     position: usize,
@@ -53,6 +54,7 @@ impl Default for DetectPanel {
             weights: String::new(),
             weights_seen: None,
             source: String::new(),
+            device: Device::Cpu,
             conf: SHOWN_CONF,
             shows_truth: true,
             position: 0,
@@ -117,7 +119,7 @@ impl DetectPanel {
             weights: path_of(&self.weights)?,
             source: path_of(&self.source)?,
             options: DetectOptions { conf: RUN_CONF, ..DetectOptions::default() },
-            device: Device::Cpu,
+            device: self.device,
             out: None,
             save_img: false,
             save_txt: false,
@@ -169,6 +171,9 @@ impl DetectPanel {
         if controls::path_field(ui, "Pictures", &mut self.source, "A folder, a file, or a pattern").browse {
             view.ask(Command::Browse(BrowseKind::Pictures));
         }
+        ui.add_space(4.0);
+        controls::note(ui, "Device").on_hover_text("Where it is computed");
+        controls::device_ui(ui, &mut self.device, &view.session.devices);
         ui.add_space(8.0);
         let reason = Action::Detect.unavailable(view.session).or(self.problem());
         let width = ui.available_width();

@@ -17,7 +17,7 @@ pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>) {
     Panel::bottom("status bar").frame(frame).exact_size(30.0).show(ui, |ui| {
         ui.horizontal_centered(|ui| {
             ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                let shown = view.session.jobs.iter().filter(|job| job.kind != JobKind::Browse);
+                let shown = view.session.jobs.iter().filter(|job| !matches!(job.kind, JobKind::Browse | JobKind::ListDevices));
                 let mut cancelled = None;
                 for job in shown {
                     if job_ui(ui, job, progress(view.session, job)) {

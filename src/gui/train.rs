@@ -49,7 +49,7 @@ impl TrainPanel {
 
     /// The form takes defaults that fit a dataset when one is opened.
     pub fn on_opened(&mut self, dataset: &Arc<Dataset>, settings: &Settings) {
-        self.form = TrainForm::for_dataset(dataset, settings);
+        self.form = TrainForm { device: self.form.device, ..TrainForm::for_dataset(dataset, settings) };
     }
 
     pub fn set_start_weights(&mut self, path: PathBuf) {
@@ -61,7 +61,7 @@ impl TrainPanel {
         if self.form.problem().is_some() {
             return None;
         }
-        self.form.config(session).map(Command::Train)
+        self.form.config(session).map(|config| Command::Train(Box::new(config)))
     }
 
     fn form_ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
@@ -248,6 +248,9 @@ fn plan_ui(ui: &mut Ui, plan: &TrainPlan) {
             controls::figure(ui, &thousands(plan.steps_per_epoch), "steps an epoch");
             controls::figure(ui, &format!("{:.2} M", plan.n_parameters as f64 / 1e6), "parameters");
             controls::figure(ui, &controls::bytes(plan.planned_bytes), "memory planned");
+            if let Some(bytes) = plan.device_bytes {
+                controls::figure(ui, &controls::bytes(bytes), "GPU memory planned");
+            }
         });
         controls::note(ui, format!("Run folder: {}", plan.run_dir.display()));
         if !plan.dropped.is_empty() {

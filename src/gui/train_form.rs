@@ -12,7 +12,7 @@ use crate::session::BrowseKind;
 use crate::session::Command;
 use crate::session::Session;
 use crate::session::Settings;
-use crate::train::{HypChoice, TrainConfig};
+use crate::train::{BatchChoice, HypChoice, TrainConfig};
 use crate::yolo::Model;
 
 /// Sides of the input that are offered; all multiples of the largest stride.
@@ -24,6 +24,7 @@ pub struct TrainForm {
     pub epochs: usize,
     pub batch: usize,
     pub imgsz: u32,
+    pub device: Device,
     pub name: String,
     pub project: String,
     pub start_weights: String,
@@ -36,6 +37,7 @@ impl Default for TrainForm {
             epochs: 50,
             batch: 8,
             imgsz: 320,
+            device: Device::Cpu,
             name: "exp".to_owned(),
             project: "runs".to_owned(),
             start_weights: String::new(),
@@ -74,9 +76,9 @@ impl TrainForm {
             model: self.model,
             weights: path_of(&self.start_weights),
             epochs: self.epochs,
-            batch: self.batch,
+            batch: BatchChoice::Count(self.batch),
             imgsz: self.imgsz,
-            device: Device::Cpu,
+            device: self.device,
             project: path_of(&self.project)?,
             name: self.name.trim().to_owned(),
             hyp: HypChoice::Auto,
@@ -88,9 +90,13 @@ impl TrainForm {
     pub fn command_line(&self, data: &Path) -> String {
         let word = |path: &Path| shell_word(&path.display().to_string());
         let Self { model, epochs, batch, imgsz, .. } = self;
+        let device = match self.device {
+            Device::Cpu => String::new(),
+            device @ Device::Cuda(_) => format!(" --device {}", controls::device_word(device)),
+        };
         let start = path_of(&self.start_weights).map_or_else(String::new, |weights| format!(" --weights {}", word(&weights)));
         format!(
-            "boxwright train --data {} --model {model} --epochs {epochs} --batch {batch} --imgsz {imgsz}{start} --project {} --name {}",
+            "boxwright train --data {} --model {model} --epochs {epochs} --batch {batch} --imgsz {imgsz}{device}{start} --project {} --name {}",
             word(data),
             shell_word(self.project.trim()),
             shell_word(self.name.trim())
@@ -150,8 +156,8 @@ impl TrainForm {
         field_ui(ui, "Runs folder", "Where the run's folder is made, relative to where the program was started", |ui| {
             controls::text_field(ui, "Runs folder", &mut self.project, "runs", width);
         });
-        field_ui(ui, "Device", "This version computes on the CPU", |ui| {
-            controls::weak(ui, "CPU, all cores");
+        field_ui(ui, "Device", "Where it is computed: an NVIDIA GPU is many times faster than the CPU", |ui| {
+            controls::device_ui(ui, &mut self.device, &view.session.devices);
         });
     }
 
@@ -185,6 +191,12 @@ mod tests {
             "boxwright train --data /d/data.yaml --model yolov9-t --epochs 50 --batch 8 --imgsz 320 --weights w.safetensors \
              --project runs --name 'my run'"
         );
+    }
+
+    #[test]
+    fn a_gpu_is_named_by_its_number() {
+        let form = TrainForm { device: Device::Cuda(1), ..TrainForm::default() };
+        assert!(form.command_line(Path::new("d")).contains("--imgsz 320 --device 1 --project"));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! `boxwright bench`: how fast this machine trains, infers and reads data.
 //!
-//! In:  a model and sizes. Out: one JSON object; times are the best and the median of the repetitions after one warm-up run.
+//! In:  a model and sizes. Out: one JSON object; on the CPU times are the best and the median of the repetitions after one
+//! warm-up run. A GPU is measured by `bench_gpu`.
 //!
-//! Pictures are random numbers for `train` and `infer`: the work does not depend on their content. Never writes a file.
+//! Pictures are random numbers for `train` and `infer`: the work does not depend on their content. Writes no file but the table
+//! of what each node took, where it was asked for.
 
+use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -43,6 +47,21 @@ pub struct BenchRequest {
     pub repeats: usize,
     /// The dataset of [`BenchKind::Data`].
     pub data: Option<PathBuf>,
+    /// Where a table of what each node took is written.
+    pub profile: Option<PathBuf>,
+}
+
+static START: OnceLock<Instant> = OnceLock::new();
+
+/// To be called when the program starts: what comes before the first step counts, too.
+pub fn program_starts() {
+    START.get_or_init(Instant::now);
+}
+
+/// Seconds since the program started.
+#[cfg(feature = "cuda")]
+pub(super) fn secs_since_start() -> f64 {
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
 }
 
 /// Boxes of each picture of the training benchmark.
@@ -50,10 +69,19 @@ const N_BOXES: usize = 8;
 
 /// Measures. `check_in(done, total)` reports repetitions and may stop.
 pub fn run(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
-    match request.kind {
-        BenchKind::Train => train(request, check_in),
-        BenchKind::Infer => infer(request, check_in),
-        BenchKind::Data => data(request, check_in),
+    match (request.kind, request.device) {
+        (BenchKind::Data, _) => data(request, check_in),
+        (BenchKind::Train, Device::Cpu) => train(request, check_in),
+        (BenchKind::Infer, Device::Cpu) => infer(request, check_in),
+        #[cfg(feature = "cuda")]
+        (BenchKind::Train, Device::Cuda(ordinal)) => super::bench_gpu::train(request, ordinal, check_in),
+        #[cfg(feature = "cuda")]
+        (BenchKind::Infer, Device::Cuda(ordinal)) => super::bench_gpu::infer(request, ordinal, check_in),
+        #[cfg(not(feature = "cuda"))]
+        (BenchKind::Train | BenchKind::Infer, Device::Cuda(ordinal)) => {
+            crate::engine::cuda::open(ordinal)?;
+            unreachable!("without the feature no GPU opens")
+        }
     }
 }
 
@@ -68,6 +96,11 @@ fn infer(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>)
     let mut executor = Executor::frozen(plan, &network.params);
     executor.write(input, &noise(request.batch * side * side * 3, 1));
     let times = repeat(request.repeats, check_in, || executor.run_inference(&network.params))?;
+    if request.profile.is_some() {
+        let (mut params, mut gradients) = (network.params.clone(), network.params.zeros_like());
+        let profile = executor.run_timed(&mut params, &mut gradients);
+        write_profile(request, &profile_rows(&executor.plan, &profile))?;
+    }
     let (best, median) = (times[0], times[times.len() / 2]);
     Ok(json!({
         "bench": "infer", "model": request.model.to_string(), "batch": request.batch, "imgsz": request.imgsz, "device": "cpu",
@@ -91,7 +124,7 @@ fn train(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>)
     let mut velocity = network.params.zeros_like();
     let mut ema = network.params.clone();
     executor.write(input, &noise(request.batch * side * side * 3, 1));
-    executor.write(loss.truth, &truth(request.batch, request.n_classes, side as f32));
+    executor.write(loss.truth, &truth(request.batch, N_BOXES, request.n_classes, side as f32));
 
     let step = SgdStep { lr: [1e-3; 3], momentum: 0.937, weight_decay: 5e-4 };
     let mut first = true;
@@ -102,6 +135,10 @@ fn train(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>)
         gradients.values.fill(0.0);
         ema_update(&mut ema, &network.params, 0.99);
     })?;
+    if request.profile.is_some() {
+        let profile = executor.run_timed(&mut network.params, &mut gradients);
+        write_profile(request, &profile_rows(&executor.plan, &profile))?;
+    }
     let (best, median) = (times[0], times[times.len() / 2]);
     Ok(json!({
         "bench": "train", "model": request.model.to_string(), "batch": request.batch, "imgsz": request.imgsz, "device": "cpu",
@@ -145,6 +182,25 @@ fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) 
     }))
 }
 
+/// Node, name, op and milliseconds.
+fn profile_rows(plan: &Plan, times: &[(&'static str, Duration)]) -> Vec<(i64, String, &'static str, f32)> {
+    let nodes = plan.graph.nodes.iter().zip(times).enumerate();
+    nodes.map(|(index, (node, (op, time)))| (index as i64, node.name.clone(), *op, time.as_secs_f32() * 1e3)).collect()
+}
+
+/// Writes the table of what each node took, if one was asked for: a header, then tab-separated node, name, family, ms.
+pub(super) fn write_profile(request: &BenchRequest, rows: &[(i64, String, &'static str, f32)]) -> Result<(), Failure> {
+    let Some(path) = &request.profile else { return Ok(()) };
+    let mut text = "node\tname\tfamily\tms\n".to_owned();
+    for (node, name, family, ms) in rows {
+        writeln!(text, "{node}\t{name}\t{family}\t{ms:.5}").expect("writing to a string never fails");
+    }
+    std::fs::write(path, text).map_err(|error| {
+        let hint = Some("name a file in a folder that exists and may be written to with --profile".to_owned());
+        Failure::mendable(format!("cannot write {}: {error}", path.display()), hint)
+    })
+}
+
 /// Seconds of each repetition after a warm-up, sorted.
 fn repeat(repeats: usize, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>, mut work: impl FnMut()) -> Result<Vec<f64>, Failure> {
     work();
@@ -162,7 +218,7 @@ fn repeat(repeats: usize, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>, mut wo
 }
 
 /// Numbers between 0 and 1 from a counter.
-fn noise(len: usize, seed: u64) -> Vec<f32> {
+pub(super) fn noise(len: usize, seed: u64) -> Vec<f32> {
     let value = |index: u64| {
         let mut bits = (index ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         bits = (bits ^ bits >> 31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -172,8 +228,8 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// Boxes of all sizes inside the picture: class, x1, y1, x2, y2.
-fn truth(batch: usize, n_classes: usize, side: f32) -> Vec<f32> {
-    let numbers = noise(batch * N_BOXES * 5, 2);
+pub(super) fn truth(batch: usize, n_boxes: usize, n_classes: usize, side: f32) -> Vec<f32> {
+    let numbers = noise(batch * n_boxes * 5, 2);
     let row = |row: &[f32]| {
         let (width, height) = (16.0 + row[3] * side * 0.4, 16.0 + row[4] * side * 0.4);
         let (x, y) = (row[1] * (side - width), row[2] * (side - height));

@@ -40,7 +40,7 @@ pub enum Command {
         out: PathBuf,
         options: SampleOptions,
     },
-    Train(TrainConfig),
+    Train(Box<TrainConfig>),
     /// `options.imgsz` 0: the size that the weights were trained with.
     Val {
         data: PathBuf,
@@ -56,6 +56,8 @@ pub enum Command {
     Bench(BenchRequest),
     /// What this machine offers, and what is missing.
     Doctor,
+    /// Looks which GPUs there are, for the choice of a device.
+    ListDevices,
     /// Stops a job; what it has written stays whole.
     Cancel(JobId),
     DismissNotice(u64),
@@ -118,6 +120,7 @@ impl Command {
             Self::Export { .. } => JobKind::Export,
             Self::Bench(_) => JobKind::Bench,
             Self::Doctor => JobKind::Doctor,
+            Self::ListDevices => JobKind::ListDevices,
             Self::Browse(_) => JobKind::Browse,
             Self::SavePicture { .. } => JobKind::SavePicture,
             Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => return None,

@@ -4,33 +4,36 @@ use super::failure::Failure;
 use crate::engine::Device;
 use crate::engine::cuda;
 
-/// Says whether jobs can run on `device`.
-///
-/// # Errors
-/// A GPU was asked for: no driver, no such device, or a device for which this version has no engine.
-pub fn ready(device: Device) -> Result<(), Failure> {
-    let Device::Cuda(index) = device else { return Ok(()) };
-    let hint = |text: &str| Some(format!("{text}; `--device cpu` works everywhere"));
-    match cuda::device_names() {
-        Err(error) => Err(Failure::mendable(
-            format!("device {index} was asked for, but {error}"),
-            hint("install NVIDIA's driver and look with `nvidia-smi`"),
-        )),
-        Ok(names) => match names.get(index) {
-            None => Err(Failure::mendable(
-                format!("device {index} was asked for, but the driver lists {}", numbered(&names)),
-                hint("choose one of these numbers"),
-            )),
-            Some(name) => Err(Failure::mendable(
-                format!("device {index} is {name}; this version computes on the CPU only"),
-                hint("leave `--device` out"),
-            )),
-        },
+/// A device that a job can run on, as a person chooses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOption {
+    pub device: Device,
+    pub name: String,
+}
+
+impl DeviceOption {
+    pub fn cpu() -> Self {
+        Self { device: Device::Cpu, name: "CPU, all cores".to_owned() }
     }
 }
 
-fn numbered(names: &[String]) -> String {
-    names.iter().enumerate().map(|(index, name)| format!("{index} ({name})")).collect::<Vec<_>>().join(", ")
+/// The CPU, and each GPU that the driver lists. Whether one can be used is only known when it is opened.
+pub fn list() -> Vec<DeviceOption> {
+    let gpus = cuda::device_names().unwrap_or_default();
+    let option = |(index, name): (usize, String)| DeviceOption { device: Device::Cuda(index), name: format!("GPU {index}, {name}") };
+    std::iter::once(DeviceOption::cpu()).chain(gpus.into_iter().enumerate().map(option)).collect()
+}
+
+/// Opens `device`, so that jobs can run on it.
+///
+/// # Errors
+/// A GPU was asked for that cannot be used: no driver, no such device, a library that is missing or too old.
+pub fn ready(device: Device) -> Result<(), Failure> {
+    let Device::Cuda(index) = device else { return Ok(()) };
+    cuda::open(index).map_err(|error| {
+        let hint = error.hint().map(str::to_owned);
+        Failure::from_error(&error, hint).about(&format!("device {index} was asked for, but "))
+    })
 }
 
 #[cfg(test)]
@@ -38,14 +41,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cpu_is_always_ready() {
+    fn the_cpu_is_always_ready_and_listed_first() {
         assert_eq!(ready(Device::Cpu), Ok(()));
+        assert_eq!(list()[0].device, Device::Cpu);
     }
 
     #[test]
     fn a_device_that_cannot_be_used_says_what_to_do() {
         let failure = ready(Device::Cuda(99)).expect_err("there is no hundredth device");
         assert!(failure.message.contains("99"), "{failure:?}");
-        assert!(failure.hint.is_some_and(|hint| hint.contains("--device cpu")));
+        assert!(failure.hint.is_some_and(|hint| hint.contains("boxwright doctor")));
     }
 }

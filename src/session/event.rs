@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::command::BrowseKind;
+use super::device::DeviceOption;
 use super::doctor::DoctorReport;
 use super::failure::Failure;
 use super::job::JobId;
@@ -91,4 +92,6 @@ pub enum CommandDone {
     /// One JSON object with the figures.
     Benched(serde_json::Value),
     Examined(Box<DoctorReport>),
+    /// The CPU, then each GPU.
+    DevicesListed(Vec<DeviceOption>),
 }

@@ -34,6 +34,12 @@ impl Failure {
         Self { message: "stopped".to_owned(), hint: None, kind: FailureKind::Cancelled }
     }
 
+    /// The same with words before the message.
+    #[must_use]
+    pub fn about(self, words: &str) -> Self {
+        Self { message: format!("{words}{}", self.message), ..self }
+    }
+
     /// From an error with its chain of sources: `outer: middle: inner`.
     pub fn from_error(error: &dyn Error, hint: Option<String>) -> Self {
         let mut message = error.to_string();

@@ -28,6 +28,7 @@ pub enum JobKind {
     Export,
     Bench,
     Doctor,
+    ListDevices,
     Browse,
     SavePicture,
 }
@@ -48,6 +49,7 @@ impl JobKind {
             Self::Export => "Exporting",
             Self::Bench => "Measuring",
             Self::Doctor => "Looking at the machine",
+            Self::ListDevices => "Looking for GPUs",
             Self::Browse => "Choosing a file",
             Self::SavePicture => "Writing a picture",
         }

@@ -22,6 +22,7 @@ use crate::dataset::{Dataset, DatasetError};
 use crate::detect::output::OutputFolder;
 use crate::detect::source::Source;
 use crate::detect::{DetectError, Detector};
+use crate::engine::cuda::error::CudaError;
 use crate::eval;
 use crate::eval::ValOptions;
 use crate::eval::validate::ValError;
@@ -92,6 +93,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             device::ready(request.device)?;
             Ok(CommandDone::Benched(bench::run(&request, &check_in)?))
         }
+        Command::ListDevices => Ok(CommandDone::DevicesListed(device::list())),
         Command::Doctor => Ok(CommandDone::Examined(Box::new(doctor::examine()))),
         Command::Cancel(_) | Command::DismissNotice(_) | Command::LoadPicture(_) | Command::UseWeights(_) | Command::SetTheme(_) => {
             unreachable!("the session carries these out itself")
@@ -216,7 +218,7 @@ fn detect_pictures(request: &DetectRequest, context: &JobContext) -> Done {
         go_on(context.check_in(index as u64, total as u64))?;
         let outcome = match decode::decode(path) {
             Ok(picture) => {
-                let found = detector.detect(&picture, &request.options);
+                let found = detector.detect(&picture, &request.options).map_err(DetectError::from)?;
                 if let Some(output) = &mut output {
                     output.write(path, &picture, &found, &names)?;
                 }
@@ -278,6 +280,12 @@ impl From<DetectError> for Failure {
             DetectError::Cancelled => Self::cancelled(),
             error => Self::from_error(&error, error.hint()),
         }
+    }
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Self {
+        Self::from_error(&error, error.hint().map(str::to_owned))
     }
 }
 

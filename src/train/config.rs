@@ -270,6 +270,24 @@ impl HypChoice {
     }
 }
 
+/// How many pictures are computed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchChoice {
+    /// The largest that fits: on a GPU into nine tenths of its free memory, on the CPU up to 16.
+    Auto,
+    Count(usize),
+}
+
+impl BatchChoice {
+    /// A number from 1 up, or `auto`, which the public trainers call -1.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" | "-1" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Count).map_err(|_| "expected a number of pictures, or `auto`".to_owned()),
+        }
+    }
+}
+
 /// One training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainConfig {
@@ -278,7 +296,7 @@ pub struct TrainConfig {
     /// Weights to start from.
     pub weights: Option<PathBuf>,
     pub epochs: usize,
-    pub batch: usize,
+    pub batch: BatchChoice,
     pub imgsz: u32,
     pub device: Device,
     pub project: PathBuf,
@@ -295,8 +313,9 @@ impl TrainConfig {
     pub fn checked(&self) -> Result<(Self, Vec<String>), ConfigError> {
         let mut config = self.clone();
         let mut notes = Vec::new();
-        for (option, value) in [("epochs", self.epochs), ("batch", self.batch), ("imgsz", self.imgsz as usize)] {
-            if value == 0 {
+        for (option, is_zero) in [("epochs", self.epochs == 0), ("batch", self.batch == BatchChoice::Count(0)), ("imgsz", self.imgsz == 0)]
+        {
+            if is_zero {
                 return Err(ConfigError::Zero { option });
             }
         }
@@ -360,7 +379,7 @@ mod tests {
             model: Model { size: ModelSize::T, dual: true },
             weights: None,
             epochs: 1,
-            batch: 8,
+            batch: BatchChoice::Count(8),
             imgsz: 160,
             device: Device::Cpu,
             project: "runs".into(),
@@ -415,9 +434,15 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_a_number_or_auto() {
+        assert_eq!(["16", "auto", "-1"].map(BatchChoice::parse), [BatchChoice::Count(16), BatchChoice::Auto, BatchChoice::Auto].map(Ok));
+        assert!(BatchChoice::parse("-2").is_err() && BatchChoice::parse("many").is_err());
+    }
+
+    #[test]
     fn zero_counts_and_names_with_slashes_are_refused() {
         assert!(matches!(TrainConfig { epochs: 0, ..config() }.checked(), Err(ConfigError::Zero { option: "epochs" })));
-        assert!(matches!(TrainConfig { batch: 0, ..config() }.checked(), Err(ConfigError::Zero { option: "batch" })));
+        assert!(matches!(TrainConfig { batch: BatchChoice::Count(0), ..config() }.checked(), Err(ConfigError::Zero { option: "batch" })));
         for name in ["", "a/b", "..", "a/"] {
             assert!(matches!(TrainConfig { name: name.into(), ..config() }.checked(), Err(ConfigError::Name { .. })), "{name}");
         }

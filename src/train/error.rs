@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::config::ConfigError;
+use crate::engine::cuda::error::CudaError;
 use crate::eval::validate::ValError;
 
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +20,23 @@ pub enum TrainError {
     NoTrainImages { n_images: usize, reason: String },
     #[error("the train split has {n_images} images but not one label")]
     NoLabels { n_images: usize },
-    #[error("training runs on the CPU in this version, not on GPU {index}")]
-    Device { index: usize },
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    #[error(
+        "a batch of {batch} needs {} of the GPU's memory, of which {} are free and a tenth stays free; {}",
+        gib(*needed),
+        gib(*free),
+        if *largest == 0 { "not even one picture of this size fits".to_owned() } else { format!("the largest that fits is {largest}") }
+    )]
+    BatchTooLarge {
+        batch: usize,
+        needed: usize,
+        free: usize,
+        /// 0: not even one picture.
+        largest: usize,
+        /// Pictures that gradients are accumulated to; 0: every batch is a step of its own.
+        nominal: usize,
+    },
     #[error("only {taken} of {total} parameters can be taken from these weights: {reason}\nFile: {path:?}")]
     Transfer { taken: usize, total: usize, reason: String, path: PathBuf },
     #[error("step {step} of epoch {epoch}: the {what} is {value}; the weights before it are in {weights}")]
@@ -44,7 +60,11 @@ impl TrainError {
             Self::Weights(error) => error.hint(),
             Self::NoTrainImages { .. } => Some("`boxwright check` lists what is wrong with each picture".into()),
             Self::NoLabels { .. } => Some("label some pictures first, or see with `boxwright check` where labels are looked for".into()),
-            Self::Device { .. } => Some("use --device cpu".into()),
+            Self::Cuda(error) => error.hint().map(Into::into),
+            Self::BatchTooLarge { largest: 0, .. } => {
+                Some("take a smaller --imgsz or --model, or end what else uses the GPU (`nvidia-smi` shows it)".into())
+            }
+            Self::BatchTooLarge { batch, largest, nominal, .. } => Some(accumulation_hint(*batch, *largest, *nominal)),
             Self::Transfer { .. } => Some("name the model that the weights belong to with --model, or leave --weights out".into()),
             Self::Diverged { .. } => Some("lower the learning rate: `lr0` in a file for --hyp, a half or a tenth of what it was".into()),
             Self::Write { source, .. } => Some(match source.kind() {
@@ -57,5 +77,47 @@ impl TrainError {
             Self::Cancelled => None,
             Self::Thread { .. } => Some("the system has no threads left: end some programs".into()),
         }
+    }
+}
+
+fn gib(bytes: usize) -> String {
+    // What cannot be counted cannot be planned either.
+    if bytes == usize::MAX { "too much".to_owned() } else { format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)) }
+}
+
+/// What the largest batch that fits would mean for the updates.
+fn accumulation_hint(batch: usize, largest: usize, nominal: usize) -> String {
+    let batches = nominal.div_ceil(largest.max(1));
+    if nominal > largest {
+        format!(
+            "use --batch {largest} or --batch auto: gradients are then accumulated over {batches} batches, to {nominal} pictures an update"
+        )
+    } else if nominal > 0 {
+        format!("use --batch {largest} or --batch auto: every batch is then an update")
+    } else {
+        let batches = batch.div_ceil(largest.max(1));
+        format!(
+            "use --batch {largest} or --batch auto; with `nominal_batch: {batch}` in a file for --hyp, gradients of {batches} such batches \
+             are accumulated to the update that you asked for"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_is_too_large_says_what_fits_and_what_it_means() {
+        let error = |batch, largest, nominal| TrainError::BatchTooLarge { batch, needed: 30 << 30, free: 16 << 30, largest, nominal };
+        let text = error(64, 40, 64).to_string();
+        assert!(text.contains("a batch of 64 needs 30.0 GiB") && text.contains("16.0 GiB are free"), "{text}");
+        assert!(text.ends_with("the largest that fits is 40"), "{text}");
+        let hint = |error: TrainError| error.hint().unwrap_or_default();
+        assert!(hint(error(64, 40, 64)).contains("accumulated over 2 batches, to 64 pictures"));
+        assert!(hint(error(128, 80, 64)).contains("every batch is then an update"));
+        assert!(hint(error(64, 20, 0)).contains("`nominal_batch: 64`") && hint(error(64, 20, 0)).contains("of 4 such batches"));
+        assert!(error(1, 0, 64).to_string().contains("not even one picture"));
+        assert!(hint(error(1, 0, 64)).contains("--imgsz"));
     }
 }

@@ -19,6 +19,9 @@ pub struct TrainPlan {
     pub n_parameters: usize,
     /// Peak memory of the process while it trains, planned.
     pub planned_bytes: u64,
+    /// Memory on the GPU, taken and planned; absent on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_bytes: Option<u64>,
     /// Images and rows that will not be used, with the reason.
     pub dropped: Vec<String>,
 }
@@ -81,6 +84,8 @@ impl TrainSummary {
 pub enum TrainStage {
     /// Reading and decoding the pictures.
     Preparing,
+    /// Choosing how a GPU computes each convolution; what was chosen is kept for later runs.
+    Planning,
     Validating,
 }
 

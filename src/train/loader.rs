@@ -9,6 +9,7 @@
 //!
 //! Never decides what a sample looks like. Dropping the loader ends the threads.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -22,6 +23,7 @@ use super::recipe::Recipe;
 use super::recipe::epoch_order;
 use super::train_set::TrainSet;
 use super::train_set::TruthRow;
+use crate::engine::Device;
 
 /// Finished batches that wait, for each worker.
 const AHEAD: usize = 2;
@@ -44,8 +46,8 @@ pub struct Batch {
     pub epoch: usize,
     /// Pictures; the last batch of an epoch may have fewer.
     pub n_images: usize,
-    /// (n, height, width, 3), RGB, 0 to 1.
-    pub pixels: Vec<f32>,
+    /// (n, height, width, 3), RGB.
+    pub pixels: Vec<u8>,
     /// (n, 1, `truth_rows`, 5): class, x1, y1, x2, y2 in input pixels; class -1 is padding.
     pub truth: Vec<f32>,
     /// Pictures that did not decode, with the reason; another picture took their place.
@@ -60,9 +62,15 @@ pub struct Loader {
     remaining: usize,
 }
 
-/// Worker threads for this machine: decoding and colours cost little beside a training step on the CPU.
-pub fn default_workers() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).clamp(1, 4))
+/// Worker threads for this machine: decoding and colours cost little beside a training step on the CPU, and are all that the
+/// cores have to do while a GPU trains.
+pub fn default_workers(device: Device) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    match device {
+        Device::Cpu => (cores / 4).clamp(1, 4),
+        // One core feeds the GPU, one is for everybody else.
+        Device::Cuda(_) => cores.saturating_sub(2).clamp(1, 16),
+    }
 }
 
 /// Batches of an epoch.
@@ -70,9 +78,16 @@ pub fn batches_per_epoch(n_images: usize, batch: usize) -> usize {
     n_images.div_ceil(batch)
 }
 
+/// The sizes of an epoch's batches: of the whole ones, and of the last if it is smaller.
+pub fn batch_sizes(n_images: usize, batch: usize) -> Vec<usize> {
+    let mut sizes = vec![batch.min(n_images), n_images - (batches_per_epoch(n_images, batch) - 1) * batch];
+    sizes.dedup();
+    sizes
+}
+
 /// Memory of the batches that exist at once.
 pub fn planned_bytes(set: &TrainSet, batch: usize, n_workers: usize) -> u64 {
-    let one = batch * (set.sample_len() + set.truth_rows() * 5) * size_of::<f32>();
+    let one = batch * (set.sample_len() + set.truth_rows() * 5 * size_of::<f32>());
     // Waiting, being made, and the one that the step reads.
     (one * (n_workers * (AHEAD + 1) + 1)) as u64
 }
@@ -150,7 +165,7 @@ fn make_batch(set: &TrainSet, options: &LoaderOptions, epoch: usize, images: &[u
     let mut batch = Batch {
         epoch,
         n_images: images.len(),
-        pixels: vec![0.0; images.len() * set.sample_len()],
+        pixels: vec![0; images.len() * set.sample_len()],
         truth: vec![0.0; images.len() * truth_len],
         faults: Vec::new(),
     };
@@ -166,7 +181,7 @@ fn make_batch(set: &TrainSet, options: &LoaderOptions, epoch: usize, images: &[u
 }
 
 /// A picture that broke since the start gives its place to the next one that decodes; if none does, to a gray one.
-fn sample_or_next(set: &TrainSet, mut recipe: Recipe, pixels: &mut [f32], faults: &mut Vec<String>) -> Vec<TruthRow> {
+fn sample_or_next(set: &TrainSet, mut recipe: Recipe, pixels: &mut [u8], faults: &mut Vec<String>) -> Vec<TruthRow> {
     const TRIES: usize = 16;
     for _ in 0..TRIES {
         match set.sample(&recipe, pixels) {
@@ -175,7 +190,7 @@ fn sample_or_next(set: &TrainSet, mut recipe: Recipe, pixels: &mut [f32], faults
         }
         recipe.image = (recipe.image + 1) % set.images.len();
     }
-    pixels.fill(114.0 / 255.0);
+    pixels.fill(114);
     Vec::new()
 }
 
@@ -207,6 +222,13 @@ mod tests {
         assert_eq!(one.len(), 12);
         assert_eq!(one.iter().map(|batch| batch.n_images).collect::<Vec<_>>(), [3, 3, 3, 1].repeat(3));
         assert_eq!(one, all(&set, LoaderOptions { n_workers: 3, ..options() }));
+    }
+
+    #[test]
+    fn the_last_batch_of_an_epoch_may_be_smaller() {
+        assert_eq!(batch_sizes(10, 3), [3, 1]);
+        assert_eq!(batch_sizes(9, 3), [3]);
+        assert_eq!(batch_sizes(2, 8), [2]);
     }
 
     #[test]

@@ -83,8 +83,8 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// `config` with the hyper-parameters that it led to.
-    pub fn new(config: &TrainConfig, hyp: &Hyp, dataset: &Dataset) -> Self {
+    /// `config` with the batch and the hyper-parameters that it led to.
+    pub fn new(config: &TrainConfig, batch: usize, hyp: &Hyp, dataset: &Dataset) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self {
             program: concat!("boxwright ", env!("CARGO_PKG_VERSION")).into(),
@@ -98,7 +98,7 @@ impl RunRecord {
             model: config.model.to_string(),
             weights: config.weights.as_deref().map(absolute),
             epochs: config.epochs,
-            batch: config.batch,
+            batch,
             imgsz: config.imgsz,
             seed: config.seed,
             data: absolute(&dataset.source),

@@ -1,7 +1,7 @@
 //! The train split in memory: which pictures are used, their labels, and the execution of a recipe on one of them.
 //!
 //! In:  a dataset; then recipes.
-//! Out: for each recipe the pixels of one sample (RGB, 0 to 1) and its truth boxes in input pixels.
+//! Out: for each recipe the pixels of one sample (RGB bytes) and its truth boxes in input pixels.
 //!
 //! Every picture is decoded once before the first step, fitted to the input size and kept, as long as there is room; the
 //! others are decoded each time. A picture that does not decode is left out and told, never fatal.
@@ -116,7 +116,7 @@ impl TrainSet {
         self.images.iter().filter(|image| image.kept.is_none()).count()
     }
 
-    /// Numbers of one sample's pixels.
+    /// Bytes of one sample's pixels.
     pub fn sample_len(&self) -> usize {
         self.imgsz as usize * self.imgsz as usize * 3
     }
@@ -131,7 +131,7 @@ impl TrainSet {
     ///
     /// # Errors
     /// A picture that is not kept and does not decode.
-    pub fn sample(&self, recipe: &Recipe, pixels: &mut [f32]) -> Result<Vec<TruthRow>, MediaError> {
+    pub fn sample(&self, recipe: &Recipe, pixels: &mut [u8]) -> Result<Vec<TruthRow>, MediaError> {
         let image = &self.images[recipe.image];
         let letterbox = Letterbox::new(image.fitted, Size::square(self.imgsz), LetterboxOptions { auto: None, scale_up: true });
         let mut padded = match &image.kept {
@@ -183,7 +183,7 @@ fn truth_row(label: &Label, fitted: Size, letterbox: &Letterbox, recipe: &Recipe
     (x2 > x1 && y2 > y1).then_some([label.class.0 as f32, x1, y1, x2, y2])
 }
 
-fn write_flipped(picture: &Picture, recipe: &Recipe, pixels: &mut [f32]) {
+fn write_flipped(picture: &Picture, recipe: &Recipe, pixels: &mut [u8]) {
     let row_len = picture.size.width as usize * 3;
     let height = picture.size.height as usize;
     for (y, row) in pixels.chunks_exact_mut(row_len).enumerate() {
@@ -191,12 +191,10 @@ fn write_flipped(picture: &Picture, recipe: &Recipe, pixels: &mut [f32]) {
         let source = &picture.rgb[source_y * row_len..][..row_len];
         if recipe.flip_horizontal {
             for (pixel, source) in row.chunks_exact_mut(3).zip(source.chunks_exact(3).rev()) {
-                pixel.copy_from_slice(&[source[0], source[1], source[2]].map(|byte| f32::from(byte) / 255.0));
+                pixel.copy_from_slice(source);
             }
         } else {
-            for (value, byte) in row.iter_mut().zip(source) {
-                *value = f32::from(*byte) / 255.0;
-            }
+            row.copy_from_slice(source);
         }
     }
 }
@@ -232,11 +230,11 @@ pub(super) mod tests {
                 TrainSet { images: vec![drawn(size, Xyxy::new(6.0, 10.0, 20.0, 18.0))], imgsz: 64, dropped: vec![], dropped_rows: vec![] };
             for (flip_horizontal, flip_vertical) in [(false, false), (true, false), (false, true), (true, true)] {
                 let recipe = Recipe { image: 0, flip_vertical, flip_horizontal, hsv_gains: None };
-                let mut pixels = vec![0.0; set.sample_len()];
+                let mut pixels = vec![0; set.sample_len()];
                 let rows = set.sample(&recipe, &mut pixels).unwrap();
                 assert_eq!((rows.len(), rows[0][0]), (1, 1.0));
 
-                let white = |x: usize, y: usize| pixels[(y * 64 + x) * 3] > 0.9;
+                let white = |x: usize, y: usize| pixels[(y * 64 + x) * 3] > 229;
                 let lit: Vec<(usize, usize)> = (0..64 * 64).map(|at| (at % 64, at / 64)).filter(|&(x, y)| white(x, y)).collect();
                 let edges = [
                     lit.iter().map(|at| at.0).min().unwrap() as f32,
@@ -260,14 +258,14 @@ pub(super) mod tests {
             dropped: vec![],
             dropped_rows: vec![],
         };
-        let mut pixels = vec![0.0; set.sample_len()];
+        let mut pixels = vec![0; set.sample_len()];
         let plain = Recipe { image: 0, flip_vertical: false, flip_horizontal: false, hsv_gains: None };
         set.sample(&plain, &mut pixels).unwrap();
-        assert_eq!(pixels[0], 114.0 / 255.0);
-        assert_eq!(pixels[32 * 64 * 3], 1.0);
+        assert_eq!(pixels[0], 114);
+        assert_eq!(pixels[32 * 64 * 3], 255);
         set.sample(&Recipe { hsv_gains: Some([1.0, 1.0, 0.5]), ..plain }, &mut pixels).unwrap();
-        assert_eq!(pixels[0], 57.0 / 255.0);
-        assert_eq!(pixels[32 * 64 * 3], 127.0 / 255.0);
+        assert_eq!(pixels[0], 57);
+        assert_eq!(pixels[32 * 64 * 3], 127);
     }
 
     #[test]
@@ -275,7 +273,7 @@ pub(super) mod tests {
         let mut image = drawn(Size::square(64), Xyxy::new(0.0, 0.0, 64.0, 64.0));
         image.labels.push(Label { class: ClassId(0), bbox: Xyxy::new(-20.0, -20.0, -10.0, -10.0).to_xywhn(Size::square(64)) });
         let set = TrainSet { images: vec![image], imgsz: 64, dropped: vec![], dropped_rows: vec![] };
-        let mut pixels = vec![0.0; set.sample_len()];
+        let mut pixels = vec![0; set.sample_len()];
         let recipe = Recipe { image: 0, flip_vertical: false, flip_horizontal: true, hsv_gains: None };
         let rows = set.sample(&recipe, &mut pixels).unwrap();
         assert_eq!(rows, [[1.0, 64.0 - (64.0 - EDGE), 0.0, 64.0, 64.0 - EDGE]]);

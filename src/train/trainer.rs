@@ -14,14 +14,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch_size::Fit;
+use super::config::BatchChoice;
 use super::config::Hyp;
-use super::config::OptimizerKind;
 use super::config::TrainConfig;
-use super::ema;
 use super::error::TrainError;
 use super::event::EpochReport;
 use super::event::StepReport;
@@ -30,7 +31,6 @@ use super::event::TrainPlan;
 use super::event::TrainStage;
 use super::event::TrainSummary;
 use super::loader;
-use super::loader::Batch;
 use super::loader::Loader;
 use super::loader::LoaderOptions;
 use super::memory;
@@ -39,25 +39,15 @@ use super::run_folder::Kept;
 use super::run_folder::RunFolder;
 use super::run_folder::RunRecord;
 use super::schedule::Schedule;
-use super::schedule::StepSettings;
+use super::stepper::StepOutcome;
+use super::stepper::StepSpec;
+use super::stepper::Stepper;
 use super::train_set::TrainSet;
 use crate::dataset::Dataset;
 use crate::dataset::Split;
-use crate::engine::BnMode;
 use crate::engine::Device;
-use crate::engine::LossSpec;
 use crate::engine::Params;
-use crate::engine::Plan;
-use crate::engine::TensorId;
-use crate::engine::cpu::Executor;
-use crate::engine::cpu::optimizer::AdamWState;
-use crate::engine::cpu::optimizer::AdamWStep;
-use crate::engine::cpu::optimizer::SgdStep;
-use crate::engine::cpu::optimizer::adamw_step;
-use crate::engine::cpu::optimizer::clip_gradients;
-use crate::engine::cpu::optimizer::ema_update;
-use crate::engine::cpu::optimizer::sgd_step;
-use crate::engine::gradients::{GradientStyle, append_gradients};
+use crate::engine::cuda;
 use crate::eval::Metrics;
 use crate::eval::ValOptions;
 use crate::eval::ValOutcome;
@@ -67,16 +57,12 @@ use crate::yolo::Network;
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsInfo;
 
-/// Share of the old mean square that AdamW keeps.
-const ADAMW_BETA2: f32 = 0.999;
-/// Largest norm of the gradient.
-const MAX_GRAD_NORM: f32 = 10.0;
-/// Pictures of a validation batch at most: more only costs memory on a CPU.
-const MAX_VAL_BATCH: usize = 32;
 /// Share of the parameters that start weights must give.
 const MIN_TRANSFER: f64 = 0.5;
 /// Share of broken pictures from which the note about them is a warning.
 const MANY_BROKEN: f64 = 0.01;
+/// Updates in a row that may be left out while the loss scale of fp16 comes down: from its first value to far below 1.
+const MAX_SKIPPED: usize = 40;
 
 /// Where events go. A stop is asked for by breaking.
 pub type Sink<'a> = dyn FnMut(TrainEvent) -> ControlFlow<()> + 'a;
@@ -88,16 +74,15 @@ pub type Sink<'a> = dyn FnMut(TrainEvent) -> ControlFlow<()> + 'a;
 pub fn train(config: &TrainConfig, sink: &mut Sink) -> Result<TrainSummary, TrainError> {
     let (config, mut notes) = config.checked()?;
     if let Device::Cuda(index) = config.device {
-        return Err(TrainError::Device { index });
+        cuda::open(index)?;
     }
     let dataset = Dataset::open(&config.data)?;
     notes.extend(dataset.notes.iter().cloned());
 
     // Half of what is free for pictures: the other half is for the step, and for everybody else.
     let keep_bytes = memory::available_bytes() / 2;
-    let val_options =
-        ValOptions { batch: (2 * config.batch).min(MAX_VAL_BATCH), device: config.device, ..ValOptions::new(Split::Val, config.imgsz) };
-    let validator = Validator::new(&dataset, val_options, usize::try_from(keep_bytes / 8).unwrap_or(usize::MAX))?;
+    let val_options = ValOptions { device: config.device, ..ValOptions::new(Split::Val, config.imgsz) };
+    let mut validator = Validator::new(&dataset, val_options, usize::try_from(keep_bytes / 8).unwrap_or(usize::MAX))?;
     let network = start_network(&config, &dataset, &mut notes)?;
     let mut preparing = |done, total| sink(TrainEvent::Progress { stage: TrainStage::Preparing, done, total });
     let Some(set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
@@ -107,10 +92,55 @@ pub fn train(config: &TrainConfig, sink: &mut Sink) -> Result<TrainSummary, Trai
     notes.extend(hyp_notes);
     notes.extend(picture_notes(&set, &validator));
 
+    let spec = StepSpec { side: set.imgsz as usize, truth_rows: set.truth_rows(), hyp: hyp.clone(), weight_decay: 0.0 };
+    let fit = Fit { network: &network, spec: &spec, set: &set, device: config.device };
+    let batch = match config.batch {
+        BatchChoice::Count(batch) => {
+            fit.check(batch, &mut validator)?;
+            batch
+        }
+        BatchChoice::Auto => {
+            let batch = fit.largest(&mut validator)?;
+            notes.push(format!("batch {batch}, the largest that fits (`auto`)"));
+            batch
+        }
+    };
+    let schedule = Schedule::new(&hyp, batch, loader::batches_per_epoch(set.images.len(), batch), config.epochs);
+    let n_parameters = n_trained(&network.params);
+    let spec = StepSpec { weight_decay: schedule.weight_decay(), ..spec };
+    let mut stops = false;
+    let stepper = Stepper::new(network, spec, &loader::batch_sizes(set.images.len(), batch), config.device, &mut |done, total| {
+        stops |= sink(TrainEvent::Progress { stage: TrainStage::Planning, done: done as u64, total: total as u64 }).is_break();
+    })?;
+    if stops {
+        return Err(TrainError::Cancelled);
+    }
+    if let Some(reason) = stepper.fallback() {
+        notes.push(format!("WARNING: the GPU's work cannot be captured as a graph and is given to it piece by piece: {reason}"));
+    }
+
     let folder = RunFolder::create(&config.project, &config.name)?;
-    folder.write_record(&RunRecord::new(&config, &hyp, &dataset))?;
+    folder.write_record(&RunRecord::new(&config, batch, &hyp, &dataset))?;
     let reporter = Reporter { folder, sink, stopped: false };
-    let mut run = Run::new(&config, &hyp, &dataset, set, validator, network, reporter);
+    let mut run = Run {
+        config: &config,
+        hyp: &hyp,
+        dataset: &dataset,
+        batch,
+        set: Arc::new(set),
+        validator,
+        reporter,
+        schedule,
+        stepper,
+        n_parameters,
+        submitted: VecDeque::new(),
+        sums: [0.0; 3],
+        last_report: Instant::now(),
+        grad_norm: 0.0,
+        n_skipped: 0,
+        epochs_done: 0,
+        best: None,
+    };
     run.tell_plan(&notes)?;
     let result = run.steps().and_then(|()| run.finish());
     if let Err(error) = &result {
@@ -183,53 +213,20 @@ impl Reporter<'_, '_> {
     }
 }
 
-/// The executor of one batch size.
-struct StepExecutor {
-    n_images: usize,
-    executor: Executor,
-    input: TensorId,
-    truth: TensorId,
-    items: TensorId,
-}
-
-impl StepExecutor {
-    fn plan(network: &Network, hyp: &Hyp, set: &TrainSet, n_images: usize) -> Self {
-        let side = set.imgsz as usize;
-        let mut graph = network.graph(n_images, side, side, BnMode::Batch);
-        let spec = LossSpec {
-            box_gain: hyp.box_gain as f32,
-            cls_gain: hyp.cls as f32,
-            dfl_gain: hyp.dfl as f32,
-            cls_pw: hyp.cls_pw as f32,
-            score_eps: hyp.score_eps as f32,
-            ..LossSpec::published(network.n_classes, network.model.dual)
-        };
-        let loss = graph.append_loss(set.truth_rows(), spec);
-        append_gradients(&mut graph.graph, GradientStyle::Added);
-        let plan = Plan::new(graph.graph, &[loss.items]);
-        Self { n_images, executor: Executor::new(plan), input: graph.input, truth: loss.truth, items: loss.items }
-    }
-
-    /// Box, class and distribution loss, and the one that is differentiated. Adds to `gradients`.
-    fn run(&mut self, batch: &Batch, params: &mut Params, gradients: &mut Params) -> [f32; 4] {
-        self.executor.write(self.input, &batch.pixels);
-        self.executor.write(self.truth, &batch.truth);
-        self.executor.run(params, gradients);
-        let items = self.executor.read(self.items);
-        [items[0], items[1], items[2], items[3]]
-    }
-}
-
-/// What the optimizer remembers of earlier gradients.
-enum OptimizerMemory {
-    Sgd { velocity: Params },
-    AdamW(AdamWState),
-}
-
 /// The best epoch so far.
 struct Best {
     epoch: usize,
     metrics: Metrics,
+}
+
+/// A step that was begun, until its outcome is told.
+struct Submitted {
+    epoch: usize,
+    step: usize,
+    n_images: usize,
+    updates: bool,
+    /// Of the convolution weights.
+    lr: f64,
 }
 
 /// A run between its first and last step.
@@ -237,65 +234,29 @@ struct Run<'a, 'b> {
     config: &'a TrainConfig,
     hyp: &'a Hyp,
     dataset: &'a Dataset,
+    batch: usize,
     set: Arc<TrainSet>,
     validator: Validator,
     reporter: Reporter<'a, 'b>,
     schedule: Schedule,
-    /// One for whole batches, one for the last of an epoch if that is smaller.
-    executors: Vec<StepExecutor>,
-    network: Network,
-    /// The same network with averaged parameters: what is validated and kept.
-    average: Network,
-    gradients: Params,
-    memory: OptimizerMemory,
-    /// Optimizer steps so far.
-    n_updates: usize,
-    /// Norm of the gradient at the last of them.
+    stepper: Stepper,
+    n_parameters: usize,
+    /// In the order in which outcomes come.
+    submitted: VecDeque<Submitted>,
+    /// Of the losses of this epoch.
+    sums: [f64; 3],
+    last_report: Instant,
+    /// Norm of the gradient at the last update that was made.
     grad_norm: f32,
+    /// Updates left out since then.
+    n_skipped: usize,
     epochs_done: usize,
     best: Option<Best>,
 }
 
-impl<'a, 'b> Run<'a, 'b> {
-    fn new(
-        config: &'a TrainConfig,
-        hyp: &'a Hyp,
-        dataset: &'a Dataset,
-        set: TrainSet,
-        validator: Validator,
-        network: Network,
-        reporter: Reporter<'a, 'b>,
-    ) -> Self {
-        let n_images = set.images.len();
-        let batches_per_epoch = loader::batches_per_epoch(n_images, config.batch);
-        let mut sizes = vec![config.batch.min(n_images), n_images - (batches_per_epoch - 1) * config.batch];
-        sizes.dedup();
-        let executors = sizes.into_iter().map(|size| StepExecutor::plan(&network, hyp, &set, size)).collect();
-        Self {
-            config,
-            hyp,
-            dataset,
-            set: Arc::new(set),
-            validator,
-            reporter,
-            schedule: Schedule::new(hyp, config.batch, batches_per_epoch, config.epochs),
-            executors,
-            average: network.clone(),
-            gradients: network.params.zeros_like(),
-            memory: match hyp.optimizer {
-                OptimizerKind::Sgd => OptimizerMemory::Sgd { velocity: network.params.zeros_like() },
-                OptimizerKind::AdamW => OptimizerMemory::AdamW(AdamWState::new(&network.params)),
-            },
-            network,
-            n_updates: 0,
-            grad_norm: 0.0,
-            epochs_done: 0,
-            best: None,
-        }
-    }
-
+impl Run<'_, '_> {
     fn batches_per_epoch(&self) -> usize {
-        loader::batches_per_epoch(self.set.images.len(), self.config.batch)
+        loader::batches_per_epoch(self.set.images.len(), self.batch)
     }
 
     /// Tells the plan, then the notes.
@@ -306,8 +267,9 @@ impl<'a, 'b> Run<'a, 'b> {
             n_val_images: self.validator.n_images(),
             n_labels: self.set.n_labels(),
             steps_per_epoch: self.batches_per_epoch(),
-            n_parameters: n_trained(&self.network.params),
-            planned_bytes: self.planned_bytes(),
+            n_parameters: self.n_parameters,
+            planned_bytes: self.planned_bytes()?,
+            device_bytes: self.device_bytes()?,
             dropped: [self.set.dropped.as_slice(), self.validator.dropped(), &self.set.dropped_rows].concat(),
         };
         self.reporter.tell(TrainEvent::Plan(plan))?;
@@ -317,24 +279,18 @@ impl<'a, 'b> Run<'a, 'b> {
         Ok(())
     }
 
-    /// What the process uses now, and what the steps and validations will add. Arenas and gradients are reserved, but not
-    /// used before the first step.
-    fn planned_bytes(&self) -> u64 {
-        let parameters = self.network.params.values.len() * size_of::<f32>();
-        let arenas: usize = self
-            .executors
-            .iter()
-            .map(|step| step.executor.plan.memory(&self.network.params))
-            .map(|memory| memory.activations + memory.workspace)
-            .sum();
-        // Gradients and what the optimizer remembers; and the file image while weights are written.
-        let remembered = match self.hyp.optimizer {
-            OptimizerKind::Sgd => 1,
-            OptimizerKind::AdamW => 2,
-        };
-        let own = arenas + (2 + remembered) * parameters;
-        let batches = loader::planned_bytes(&self.set, self.config.batch, loader::default_workers());
-        memory::resident_bytes() + own as u64 + batches + self.validator.planned_bytes(&self.network)
+    /// What the process uses now, and what the steps and validations will add.
+    fn planned_bytes(&mut self) -> Result<u64, TrainError> {
+        let own = self.stepper.planned_bytes();
+        let batches = loader::planned_bytes(&self.set, self.batch, loader::default_workers(self.config.device));
+        Ok(memory::resident_bytes() + own + batches + self.validator.planned_bytes(self.stepper.average()?))
+    }
+
+    /// What the training took on the GPU, and what validations will add.
+    fn device_bytes(&mut self) -> Result<Option<u64>, TrainError> {
+        let (Some(training), Some(precision)) = (self.stepper.device_bytes(), self.stepper.precision()) else { return Ok(None) };
+        let validation = self.validator.device_bytes(self.stepper.average()?, precision);
+        Ok(Some((training + validation) as u64))
     }
 
     /// All steps of all epochs, until the end or a stop.
@@ -342,17 +298,17 @@ impl<'a, 'b> Run<'a, 'b> {
         let options = LoaderOptions {
             hyp: self.hyp.clone(),
             seed: self.config.seed,
-            batch: self.config.batch,
+            batch: self.batch,
             n_epochs: self.config.epochs,
             first_batch: 0,
-            n_workers: loader::default_workers(),
+            n_workers: loader::default_workers(self.config.device),
         };
         let per_epoch = self.batches_per_epoch();
         let mut told_faults = HashSet::new();
         // The batch after which gradients were last applied, counted from 1.
         let mut last_update = 0;
-        let mut sums = [0.0; 3];
-        let (mut epoch_start, mut step_start) = (Instant::now(), Instant::now());
+        let mut epoch_start = Instant::now();
+        self.last_report = epoch_start;
         for (index, batch) in Loader::start(&self.set, &options)?.enumerate() {
             if self.reporter.stopped {
                 break;
@@ -361,82 +317,80 @@ impl<'a, 'b> Run<'a, 'b> {
                 self.reporter.tell(TrainEvent::Note(format!("left out, another picture took its place: {fault}")))?;
             }
             let settings = self.schedule.at(index);
-            let items = self.forward_backward(&batch);
-            self.expect_finite(batch.epoch, index, "loss", items[3])?;
-            if index + 1 - last_update >= settings.accumulate {
-                self.update(&settings);
-                self.expect_finite(batch.epoch, index, "gradient norm", self.grad_norm)?;
+            let updates = index + 1 - last_update >= settings.accumulate;
+            if updates {
                 last_update = index + 1;
             }
-            for (sum, item) in sums.iter_mut().zip(items) {
-                *sum += f64::from(item);
+            let submitted = Submitted { epoch: batch.epoch, step: index, n_images: batch.n_images, updates, lr: settings.lr[1] };
+            self.submitted.push_back(submitted);
+            if let Some(outcome) = self.stepper.step(&batch, updates.then_some(&settings))? {
+                self.end_step(&outcome)?;
             }
-            let secs = step_start.elapsed().as_secs_f32();
-            step_start = Instant::now();
-            self.reporter.tell(TrainEvent::Step(StepReport {
-                epoch: batch.epoch,
-                step: index,
-                box_loss: items[0],
-                cls_loss: items[1],
-                dfl_loss: items[2],
-                lr: settings.lr[1],
-                grad_norm: self.grad_norm,
-                images_per_sec: batch.n_images as f32 / secs.max(1e-6),
-            }))?;
             if (index + 1) % per_epoch == 0 {
-                let means = sums.map(|sum| (sum / per_epoch as f64) as f32);
+                self.flush()?;
+                let means = self.sums.map(|sum| (sum / per_epoch as f64) as f32);
                 self.end_epoch(batch.epoch, means, settings.lr, epoch_start)?;
-                sums = [0.0; 3];
-                (epoch_start, step_start) = (Instant::now(), Instant::now());
+                self.sums = [0.0; 3];
+                epoch_start = Instant::now();
+                self.last_report = epoch_start;
             }
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), TrainError> {
+        while let Some(outcome) = self.stepper.flush()? {
+            self.end_step(&outcome)?;
         }
         Ok(())
     }
 
-    fn forward_backward(&mut self, batch: &Batch) -> [f32; 4] {
-        let step = self.executors.iter_mut().find(|step| step.n_images == batch.n_images).expect("every batch size has an executor");
-        step.run(batch, &mut self.network.params, &mut self.gradients)
+    /// Tells a step, or ends the run where its numbers are none.
+    fn end_step(&mut self, outcome: &StepOutcome) -> Result<(), TrainError> {
+        let submitted = self.submitted.pop_front().expect("an outcome belongs to a step");
+        assert_eq!(submitted.step, outcome.step, "outcomes come in order");
+        let Submitted { epoch, step, n_images, updates, lr } = submitted;
+        let [box_loss, cls_loss, dfl_loss, loss] = outcome.items;
+        let forgives = self.stepper.scales_loss() && self.n_skipped < MAX_SKIPPED;
+        if !(loss.is_finite() && (!updates || outcome.grad_norm.is_finite())) {
+            if !forgives {
+                let (what, value) = if loss.is_finite() { ("gradient norm", outcome.grad_norm) } else { ("loss", loss) };
+                return self.diverged(epoch, step, what, value);
+            }
+            self.n_skipped += 1;
+            if !loss.is_finite() {
+                // There is nothing to tell of it.
+                return Ok(());
+            }
+        } else if updates {
+            self.grad_norm = outcome.grad_norm;
+            self.n_skipped = 0;
+        }
+        for (sum, item) in self.sums.iter_mut().zip(outcome.items) {
+            *sum += f64::from(item);
+        }
+        let secs = self.last_report.elapsed().as_secs_f32();
+        self.last_report = Instant::now();
+        let images_per_sec = n_images as f32 / secs.max(1e-6);
+        let report = StepReport { epoch, step, box_loss, cls_loss, dfl_loss, lr, grad_norm: self.grad_norm, images_per_sec };
+        self.reporter.tell(TrainEvent::Step(report))
     }
 
-    /// Clips, steps, and averages; leaves the parameters alone where the gradient is not finite.
-    fn update(&mut self, settings: &StepSettings) {
-        self.grad_norm = clip_gradients(&mut self.gradients, MAX_GRAD_NORM);
-        if !self.grad_norm.is_finite() {
-            return;
+    /// Ends the run; the averaged weights up to the step before are kept. A GPU was a step ahead: where that has harmed them,
+    /// those of the epoch before stay.
+    fn diverged(&mut self, epoch: usize, step: usize, what: &'static str, value: f32) -> Result<(), TrainError> {
+        let path = self.reporter.folder.weights_path(Kept::Last);
+        let is_sound = self.stepper.average()?.params.values.iter().all(|value| value.is_finite());
+        if is_sound || !path.exists() {
+            self.save(Kept::Last)?;
         }
-        let lr = settings.lr.map(|lr| lr as f32);
-        let weight_decay = self.schedule.weight_decay() as f32;
-        let (params, gradients) = (&mut self.network.params, &self.gradients);
-        match &mut self.memory {
-            OptimizerMemory::Sgd { velocity } => {
-                let step = SgdStep { lr, momentum: settings.momentum as f32, weight_decay };
-                sgd_step(params, gradients, velocity, self.n_updates == 0, &step);
-            }
-            OptimizerMemory::AdamW(state) => {
-                let betas = [self.hyp.momentum as f32, ADAMW_BETA2];
-                adamw_step(params, gradients, state, &AdamWStep { lr, betas, weight_decay, amsgrad: false });
-            }
-        }
-        self.gradients.values.fill(0.0);
-        self.n_updates += 1;
-        let decay = ema::decay(self.hyp, self.n_updates);
-        ema_update(&mut self.average.params, &self.network.params, decay);
-    }
-
-    /// Ends the run when a value is not finite; the averaged weights up to the step before are kept.
-    fn expect_finite(&mut self, epoch: usize, step: usize, what: &'static str, value: f32) -> Result<(), TrainError> {
-        if value.is_finite() {
-            return Ok(());
-        }
-        self.save(Kept::Last)?;
-        let weights = self.reporter.folder.weights_path(Kept::Last).display().to_string();
-        Err(TrainError::Diverged { epoch, step, what, value, weights })
+        Err(TrainError::Diverged { epoch, step, what, value, weights: path.display().to_string() })
     }
 
     /// Validates, keeps weights and figures. After a stop during the validation the epoch does not count.
     fn end_epoch(&mut self, epoch: usize, losses: [f32; 3], lr: [f64; 3], start: Instant) -> Result<(), TrainError> {
         self.save(Kept::Last)?;
-        let Some(outcome) = self.validate()? else { return Ok(()) };
+        let Some(outcome) = self.validate(None)? else { return Ok(()) };
         let metrics = outcome.metrics;
         let is_best = self.best.as_ref().is_none_or(|best| metrics.fitness() >= best.metrics.fitness());
         if is_best {
@@ -450,25 +404,30 @@ impl<'a, 'b> Run<'a, 'b> {
         self.reporter.tell(TrainEvent::Epoch(report))
     }
 
-    /// Validates the averaged network; `None` after a stop.
-    fn validate(&mut self) -> Result<Option<ValOutcome>, TrainError> {
-        let reporter = RefCell::new(&mut self.reporter);
+    /// Validates a network, or the averaged one; `None` after a stop.
+    fn validate(&mut self, network: Option<&Network>) -> Result<Option<ValOutcome>, TrainError> {
+        let Self { stepper, validator, reporter, .. } = self;
+        let network = match network {
+            Some(network) => network,
+            None => stepper.average()?,
+        };
+        let reporter = RefCell::new(reporter);
         let check_in = |done, total| {
             let mut reporter = reporter.borrow_mut();
             let flow = (reporter.sink)(TrainEvent::Progress { stage: TrainStage::Validating, done, total });
             reporter.stopped |= flow.is_break();
             flow
         };
-        match self.validator.run(&self.average, &check_in) {
+        match validator.run(network, &check_in) {
             Ok(outcome) => Ok(Some(outcome)),
             Err(ValError::Cancelled) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn save(&self, kept: Kept) -> Result<(), TrainError> {
+    fn save(&mut self, kept: Kept) -> Result<(), TrainError> {
         let info = WeightsInfo { class_names: self.dataset.names.clone(), imgsz: self.config.imgsz as usize };
-        Ok(weights::save(&self.reporter.folder.weights_path(kept), &self.average, &info)?)
+        Ok(weights::save(&self.reporter.folder.weights_path(kept), self.stepper.average()?, &info)?)
     }
 
     /// Last weights, final figures of the best ones, summary.
@@ -484,8 +443,8 @@ impl<'a, 'b> Run<'a, 'b> {
         let mut metrics = self.best.as_ref().map(|best| best.metrics.clone()).unwrap_or_default();
         if !stopped {
             // What the file holds is validated, not what is in memory.
-            (self.average, _) = weights::load(&self.reporter.folder.weights_path(Kept::Best))?;
-            if let Some(outcome) = self.validate()? {
+            let (best, _) = weights::load(&self.reporter.folder.weights_path(Kept::Best))?;
+            if let Some(outcome) = self.validate(Some(&best))? {
                 self.write_report(&outcome)?;
                 metrics = outcome.metrics;
             }

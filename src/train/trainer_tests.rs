@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::config::BatchChoice;
 use super::config::Hyp;
 use super::config::HypChoice;
 use super::config::TrainConfig;
@@ -51,7 +52,7 @@ fn config(root: &Path) -> TrainConfig {
         model: Model { size: ModelSize::T, dual: true },
         weights: None,
         epochs: 2,
-        batch: 2,
+        batch: BatchChoice::Count(2),
         imgsz: 64,
         device: Device::Cpu,
         project: root.join("runs"),
@@ -122,6 +123,54 @@ fn the_same_seed_gives_the_same_weights() {
 }
 
 #[test]
+fn an_automatic_batch_is_told_and_never_larger_than_the_split() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(root.path());
+    let (summary, events) = run(&TrainConfig { batch: BatchChoice::Auto, epochs: 1, ..config(root.path()) });
+    assert!(events.iter().any(|event| matches!(event, TrainEvent::Note(text) if text.starts_with("batch 3,"))), "{events:?}");
+    let plan = events.iter().find_map(|event| if let TrainEvent::Plan(plan) = event { Some(plan) } else { None }).unwrap();
+    assert_eq!((plan.steps_per_epoch, plan.device_bytes), (1, None));
+    let record: Value = serde_saphyr::from_str(&fs::read_to_string(summary.unwrap().run_dir.join("run.yaml")).unwrap()).unwrap();
+    assert_eq!(record["batch"], 3);
+}
+
+#[cfg(feature = "gpu-tests")]
+#[test]
+fn a_run_on_a_gpu_leaves_what_one_on_the_cpu_does() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(root.path());
+    for batch in [BatchChoice::Count(2), BatchChoice::Auto] {
+        let (summary, events) = run(&TrainConfig { device: Device::Cuda(0), batch, ..config(root.path()) });
+        let summary = summary.unwrap();
+        assert_eq!((summary.epochs_done, summary.stopped, summary.metrics.n_images, summary.metrics.n_labels), (2, false, 2, 2));
+        let plan = events.iter().find_map(|event| if let TrainEvent::Plan(plan) = event { Some(plan) } else { None }).unwrap();
+        assert!(plan.device_bytes.is_some_and(|bytes| bytes > 0));
+        let steps: Vec<_> = events
+            .iter()
+            .filter_map(|event| if let TrainEvent::Step(step) = event { Some((step.epoch, step.step)) } else { None })
+            .collect();
+        let per_epoch = plan.steps_per_epoch;
+        assert_eq!(steps, (0..2 * per_epoch).map(|step| (step / per_epoch, step)).collect::<Vec<_>>());
+        for kept in ["last", "best"] {
+            let (network, _) = weights::load(&summary.run_dir.join(format!("weights/{kept}.safetensors"))).unwrap();
+            assert!(network.params.values.iter().all(|value| value.is_finite()));
+        }
+    }
+}
+
+#[cfg(feature = "gpu-tests")]
+#[test]
+fn a_batch_that_no_gpu_holds_is_refused_before_anything_is_written() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(root.path());
+    // Two pictures of 8192 pixels a side with the largest model: some 300 GB.
+    let model = Model { size: ModelSize::E, dual: true };
+    let error = run(&TrainConfig { device: Device::Cuda(0), model, imgsz: 8192, ..config(root.path()) }).0.unwrap_err();
+    assert!(matches!(error, TrainError::BatchTooLarge { batch: 2, .. }) && error.hint().is_some(), "{error}");
+    assert!(!root.path().join("runs").exists());
+}
+
+#[test]
 fn a_stop_ends_after_the_step_and_leaves_a_whole_folder() {
     let root = tempfile::tempdir().unwrap();
     write_dataset(root.path());
@@ -176,7 +225,7 @@ fn what_cannot_be_trained_is_refused_before_anything_is_written() {
         assert!(!root.path().join("runs").exists(), "{error}");
         error
     };
-    assert!(matches!(refused(TrainConfig { device: Device::Cuda(0), ..config(root.path()) }), TrainError::Device { index: 0 }));
+    assert!(matches!(refused(TrainConfig { device: Device::Cuda(99), ..config(root.path()) }), TrainError::Cuda(_)));
     assert!(matches!(refused(TrainConfig { data: "/nowhere".into(), ..config(root.path()) }), TrainError::Dataset(_)));
     assert!(matches!(refused(TrainConfig { epochs: 0, ..config(root.path()) }), TrainError::Config(_)));
     let missing = Some("/nowhere/best.safetensors".into());

@@ -150,6 +150,7 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
             steps_per_epoch,
             n_parameters: 2_658_454,
             planned_bytes: 612_000_000,
+            device_bytes: None,
             dropped: vec!["labels/train/part17.txt line 3: box without width".to_owned()],
         }),
         steps: steps.collect(),

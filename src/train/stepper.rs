@@ -1,0 +1,616 @@
+//! Training steps on a device: forward, loss, backward, and where one is due an update with its moving average.
+//!
+//! In:  a network, then batches in order, with the settings of an update or none.
+//! Out: losses and norms of the steps; the averaged network.
+//!
+//! On the CPU a step is over when `step` returns. On a GPU it goes on: what a step gave is told when the next one was
+//! submitted, so that the GPU never waits for the host; `flush` waits for what is still on its way.
+//!
+//! A gradient that is not finite changes nothing. Never decides a learning rate, and never whether a run goes on.
+
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+
+use super::config::Hyp;
+use super::config::OptimizerKind;
+use super::ema;
+use super::loader::Batch;
+use super::schedule::StepSettings;
+use crate::engine::BnMode;
+use crate::engine::Device;
+use crate::engine::LossSpec;
+use crate::engine::Params;
+use crate::engine::Plan;
+use crate::engine::TensorId;
+use crate::engine::cpu::Executor;
+use crate::engine::cpu::optimizer::AdamWState;
+use crate::engine::cpu::optimizer::AdamWStep;
+use crate::engine::cpu::optimizer::SgdStep;
+use crate::engine::cpu::optimizer::adamw_step;
+use crate::engine::cpu::optimizer::clip_gradients;
+use crate::engine::cpu::optimizer::ema_update;
+use crate::engine::cpu::optimizer::sgd_step;
+use crate::engine::cuda::Precision;
+use crate::engine::cuda::error::CudaError;
+use crate::engine::gradients::{GradientStyle, append_gradients};
+use crate::engine::packed::pack_convolution_inputs;
+use crate::yolo::Network;
+
+/// Share of the old mean square that AdamW keeps.
+pub const ADAMW_BETA2: f32 = 0.999;
+/// Largest norm of the gradient.
+pub const MAX_GRAD_NORM: f32 = 10.0;
+
+/// What the steps of a run have in common.
+#[derive(Clone, Debug)]
+pub struct StepSpec {
+    /// Side of the square input.
+    pub side: usize,
+    /// Rows of ground truth an image.
+    pub truth_rows: usize,
+    pub hyp: Hyp,
+    /// As the schedule scales it.
+    pub weight_decay: f64,
+}
+
+/// A training step planned for one batch size.
+pub struct PlannedStep {
+    pub n_images: usize,
+    pub plan: Plan,
+    /// (B, side, side, 3).
+    pub input: TensorId,
+    pub truth: TensorId,
+    pub items: TensorId,
+}
+
+impl PlannedStep {
+    /// For the CPU.
+    pub fn new(network: &Network, spec: &StepSpec, n_images: usize) -> Self {
+        Self::make(network, spec, n_images, None)
+    }
+
+    /// For a GPU that computes in `precision`.
+    pub fn for_gpu(network: &Network, spec: &StepSpec, n_images: usize, precision: Precision) -> Self {
+        Self::make(network, spec, n_images, Some(precision))
+    }
+
+    fn make(network: &Network, spec: &StepSpec, n_images: usize, gpu: Option<Precision>) -> Self {
+        let hyp = &spec.hyp;
+        let mut graph = network.graph(n_images, spec.side, spec.side, BnMode::Batch);
+        let loss_spec = LossSpec {
+            box_gain: hyp.box_gain as f32,
+            cls_gain: hyp.cls as f32,
+            dfl_gain: hyp.dfl as f32,
+            cls_pw: hyp.cls_pw as f32,
+            score_eps: hyp.score_eps as f32,
+            ..LossSpec::published(network.n_classes, network.model.dual)
+        };
+        let loss = graph.append_loss(spec.truth_rows, loss_spec);
+        let plan = if let Some(precision) = gpu {
+            pack_convolution_inputs(&mut graph.graph);
+            append_gradients(&mut graph.graph, GradientStyle::Pieces);
+            // The ground truth is kept, so that a step can be repeated on the same batch.
+            Plan::with_element_bytes(graph.graph, &[loss.truth, loss.items], precision.bytes())
+        } else {
+            append_gradients(&mut graph.graph, GradientStyle::Added);
+            Plan::new(graph.graph, &[loss.items])
+        };
+        Self { n_images, plan, input: graph.input, truth: loss.truth, items: loss.items }
+    }
+}
+
+/// What a finished step gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Counted from 0 since the stepper was made.
+    pub step: usize,
+    /// Box, class and distribution loss, and the one that is differentiated.
+    pub items: [f32; 4],
+    /// Of the gradient at the last update, before clipping.
+    pub grad_norm: f32,
+    /// The update of this step was left out, because the gradient is not finite.
+    pub skipped: bool,
+}
+
+/// Trains a network step by step on a device.
+pub struct Stepper {
+    spec: StepSpec,
+    /// Steps begun so far.
+    n_steps: usize,
+    on: On,
+}
+
+enum On {
+    Cpu(Box<OnCpu>),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<gpu::OnGpu>),
+}
+
+impl Stepper {
+    /// Brings a network to a device and plans the steps of every batch size of `sizes`. `check_in(done, total)` hears of each
+    /// convolution that a GPU planned.
+    ///
+    /// # Errors
+    /// A GPU that cannot be opened or has no room. Never for the CPU.
+    pub fn new(
+        network: Network,
+        spec: StepSpec,
+        sizes: &[usize],
+        device: Device,
+        check_in: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CudaError> {
+        let on = match device {
+            Device::Cpu => On::Cpu(Box::new(OnCpu::new(network, &spec, sizes))),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(ordinal) => {
+                let runtime = crate::engine::cuda::runtime::Runtime::open_default(ordinal)?;
+                return Self::on_gpu(network, spec, sizes, &runtime, check_in);
+            }
+            #[cfg(not(feature = "cuda"))]
+            Device::Cuda(_) => {
+                let _ = check_in;
+                return Err(crate::engine::cuda::CudaUnavailable::NotBuilt.into());
+            }
+        };
+        Ok(Self { spec, n_steps: 0, on })
+    }
+
+    /// As [`new`](Self::new), on a GPU that was opened for a chosen precision.
+    #[cfg(feature = "cuda")]
+    pub fn on_gpu(
+        network: Network,
+        spec: StepSpec,
+        sizes: &[usize],
+        runtime: &Arc<crate::engine::cuda::runtime::Runtime>,
+        check_in: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CudaError> {
+        let on = On::Cuda(Box::new(gpu::OnGpu::new(network, &spec, sizes, runtime, check_in)?));
+        Ok(Self { spec, n_steps: 0, on })
+    }
+
+    /// Computes a batch, which must have one of the planned sizes, and ends with an update where there are settings for one;
+    /// else gradients are kept for the next. Returns what was finished meanwhile.
+    pub fn step(&mut self, batch: &Batch, update: Option<&StepSettings>) -> Result<Option<StepOutcome>, CudaError> {
+        let step = self.n_steps;
+        self.n_steps += 1;
+        match &mut self.on {
+            On::Cpu(on) => Ok(Some(on.step(&self.spec, step, batch, update))),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.step(&self.spec, step, batch, update),
+        }
+    }
+
+    /// Waits for the step that is still on its way, if there is one.
+    pub fn flush(&mut self) -> Result<Option<StepOutcome>, CudaError> {
+        match &mut self.on {
+            On::Cpu(_) => Ok(None),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.flush(),
+        }
+    }
+
+    /// The network with averaged parameters: what is validated and kept.
+    pub fn average(&mut self) -> Result<&Network, CudaError> {
+        match &mut self.on {
+            On::Cpu(on) => Ok(&on.average),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.average(),
+        }
+    }
+
+    /// Whether an update that is left out is nothing to worry about: the loss was scaled too high for fp16, and the scale has come
+    /// down.
+    pub fn scales_loss(&self) -> bool {
+        match &self.on {
+            On::Cpu(_) => false,
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.scales_loss(),
+        }
+    }
+
+    /// How a GPU computes.
+    pub fn precision(&self) -> Option<Precision> {
+        match &self.on {
+            On::Cpu(_) => None,
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => Some(on.precision),
+        }
+    }
+
+    /// Memory of the process that steps will take and that is not in use yet: arenas are reserved, but untouched before the
+    /// first step. With what the optimizer remembers, and the file image while weights are written.
+    pub fn planned_bytes(&self) -> u64 {
+        match &self.on {
+            On::Cpu(on) => on.planned_bytes(),
+            // Of the host's copies, the averages that are brought back and the file image are new.
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => 2 * on.parameter_bytes() as u64,
+        }
+    }
+
+    /// Memory that was taken on a GPU.
+    pub fn device_bytes(&self) -> Option<usize> {
+        match &self.on {
+            On::Cpu(_) => None,
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => Some(on.device_bytes()),
+        }
+    }
+
+    /// Why the GPU's work is given to it piece by piece, if it is.
+    pub fn fallback(&self) -> Option<String> {
+        match &self.on {
+            On::Cpu(_) => None,
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.fallback(),
+        }
+    }
+}
+
+/// What the optimizer remembers of earlier gradients.
+enum OptimizerMemory {
+    Sgd { velocity: Params },
+    AdamW(AdamWState),
+}
+
+/// A step's executor.
+struct StepExecutor {
+    n_images: usize,
+    executor: Executor,
+    input: TensorId,
+    truth: TensorId,
+    items: TensorId,
+}
+
+struct OnCpu {
+    /// One for each batch size.
+    executors: Vec<StepExecutor>,
+    network: Network,
+    average: Network,
+    gradients: Params,
+    memory: OptimizerMemory,
+    n_updates: usize,
+    grad_norm: f32,
+}
+
+impl OnCpu {
+    fn new(network: Network, spec: &StepSpec, sizes: &[usize]) -> Self {
+        let executor = |&size: &usize| {
+            let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::new(&network, spec, size);
+            StepExecutor { n_images, executor: Executor::new(plan), input, truth, items }
+        };
+        let zeros = network.params.zeros_like();
+        Self {
+            executors: sizes.iter().map(executor).collect(),
+            average: network.clone(),
+            memory: match spec.hyp.optimizer {
+                OptimizerKind::Sgd => OptimizerMemory::Sgd { velocity: zeros.clone() },
+                OptimizerKind::AdamW => OptimizerMemory::AdamW(AdamWState::new(&network.params)),
+            },
+            gradients: zeros,
+            network,
+            n_updates: 0,
+            grad_norm: 0.0,
+        }
+    }
+
+    fn step(&mut self, spec: &StepSpec, step: usize, batch: &Batch, update: Option<&StepSettings>) -> StepOutcome {
+        let items = self.forward_backward(batch);
+        let mut skipped = false;
+        if let Some(settings) = update {
+            // Nothing good comes of the gradient of such a loss.
+            skipped = !items[3].is_finite() || !self.update(spec, settings);
+        }
+        StepOutcome { step, items, grad_norm: self.grad_norm, skipped }
+    }
+
+    fn forward_backward(&mut self, batch: &Batch) -> [f32; 4] {
+        let step = self.executors.iter_mut().find(|step| step.n_images == batch.n_images).expect("every batch size has an executor");
+        step.executor.write_bytes(step.input, &batch.pixels);
+        step.executor.write(step.truth, &batch.truth);
+        step.executor.run(&mut self.network.params, &mut self.gradients);
+        let items = step.executor.read(step.items);
+        [items[0], items[1], items[2], items[3]]
+    }
+
+    /// Clips, steps, and averages; leaves the parameters alone where the gradient is not finite, and says so by `false`.
+    fn update(&mut self, spec: &StepSpec, settings: &StepSettings) -> bool {
+        self.grad_norm = clip_gradients(&mut self.gradients, MAX_GRAD_NORM);
+        if !self.grad_norm.is_finite() {
+            return false;
+        }
+        let lr = settings.lr.map(|lr| lr as f32);
+        let weight_decay = spec.weight_decay as f32;
+        let (params, gradients) = (&mut self.network.params, &self.gradients);
+        match &mut self.memory {
+            OptimizerMemory::Sgd { velocity } => {
+                let step = SgdStep { lr, momentum: settings.momentum as f32, weight_decay };
+                sgd_step(params, gradients, velocity, self.n_updates == 0, &step);
+            }
+            OptimizerMemory::AdamW(state) => {
+                let betas = [spec.hyp.momentum as f32, ADAMW_BETA2];
+                adamw_step(params, gradients, state, &AdamWStep { lr, betas, weight_decay, amsgrad: false });
+            }
+        }
+        self.gradients.values.fill(0.0);
+        self.n_updates += 1;
+        let decay = ema::decay(&spec.hyp, self.n_updates);
+        ema_update(&mut self.average.params, &self.network.params, decay);
+        true
+    }
+
+    fn planned_bytes(&self) -> u64 {
+        let parameters = self.network.params.values.len() * size_of::<f32>();
+        let arenas: usize = self
+            .executors
+            .iter()
+            .map(|step| step.executor.plan.memory(&self.network.params))
+            .map(|memory| memory.activations + memory.workspace)
+            .sum();
+        (arenas + (2 + n_remembered(&self.memory)) * parameters) as u64
+    }
+}
+
+/// Arenas that an optimizer keeps.
+fn n_remembered(memory: &OptimizerMemory) -> usize {
+    match memory {
+        OptimizerMemory::Sgd { .. } => 1,
+        OptimizerMemory::AdamW(_) => 2,
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod gpu {
+    //! The steps of a GPU, one of which may be on its way.
+
+    use std::sync::Arc;
+
+    use super::{ADAMW_BETA2, MAX_GRAD_NORM, PlannedStep, StepOutcome, StepSpec};
+    use crate::engine::cuda::Precision;
+    use crate::engine::cuda::error::CudaError;
+    use crate::engine::cuda::optimizer::{Results, Settings};
+    use crate::engine::cuda::runtime::Runtime;
+    use crate::engine::cuda::training::{Rule, StepPlan, Training};
+    use crate::train::config::OptimizerKind;
+    use crate::train::loader::Batch;
+    use crate::train::schedule::StepSettings;
+    use crate::yolo::Network;
+
+    pub(super) struct OnGpu {
+        training: Training,
+        pub(super) precision: Precision,
+        /// Submitted and not told yet.
+        on_its_way: Option<OnItsWay>,
+        average: Network,
+        /// Whether `average` is what the GPU has.
+        is_fresh: bool,
+    }
+
+    #[derive(Clone, Copy)]
+    struct OnItsWay {
+        step: usize,
+        updates: bool,
+    }
+
+    impl OnItsWay {
+        fn outcome(self, results: &Results) -> StepOutcome {
+            let Results { items, norm, skipped, .. } = *results;
+            StepOutcome { step: self.step, items, grad_norm: norm, skipped: self.updates && skipped != 0 }
+        }
+    }
+
+    impl OnGpu {
+        pub(super) fn new(
+            network: Network,
+            spec: &StepSpec,
+            sizes: &[usize],
+            runtime: &Arc<Runtime>,
+            check_in: &mut dyn FnMut(usize, usize),
+        ) -> Result<Self, CudaError> {
+            let precision = runtime.precision();
+            let plan = |&size: &usize| {
+                let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::for_gpu(&network, spec, size, precision);
+                StepPlan { n_images, plan, input, truth, items }
+            };
+            let rule = match spec.hyp.optimizer {
+                OptimizerKind::Sgd => Rule::Sgd,
+                OptimizerKind::AdamW => Rule::AdamW { amsgrad: false },
+            };
+            let training = Training::new(runtime, sizes.iter().map(plan).collect(), &network.params, rule, check_in)?;
+            Ok(Self { training, precision, on_its_way: None, average: network, is_fresh: true })
+        }
+
+        pub(super) fn step(
+            &mut self,
+            spec: &StepSpec,
+            step: usize,
+            batch: &Batch,
+            update: Option<&StepSettings>,
+        ) -> Result<Option<StepOutcome>, CudaError> {
+            let settings = update.map(|update| self.settings(spec, update));
+            self.training.submit(batch.n_images, &batch.pixels, &batch.truth, settings.as_ref())?;
+            self.is_fresh = false;
+            let Some(before) = self.on_its_way.replace(OnItsWay { step, updates: update.is_some() }) else { return Ok(None) };
+            Ok(Some(before.outcome(&self.training.results(1)?)))
+        }
+
+        pub(super) fn flush(&mut self) -> Result<Option<StepOutcome>, CudaError> {
+            let Some(last) = self.on_its_way.take() else { return Ok(None) };
+            Ok(Some(last.outcome(&self.training.results(0)?)))
+        }
+
+        fn settings(&self, spec: &StepSpec, update: &StepSettings) -> Settings {
+            let hyp = &spec.hyp;
+            Settings {
+                lr: update.lr.map(|lr| lr as f32),
+                momentum: match hyp.optimizer {
+                    OptimizerKind::Sgd => update.momentum as f32,
+                    OptimizerKind::AdamW => hyp.momentum as f32,
+                },
+                beta2: ADAMW_BETA2,
+                weight_decay: spec.weight_decay as f32,
+                max_norm: MAX_GRAD_NORM,
+                amsgrad: 0,
+                scales: i32::from(self.scales_loss()),
+                unused: 0,
+                ema_decay: hyp.ema_decay,
+                ema_tau: hyp.ema_tau,
+            }
+        }
+
+        pub(super) fn average(&mut self) -> Result<&Network, CudaError> {
+            if !self.is_fresh {
+                self.average.params = self.training.averages()?;
+                self.is_fresh = true;
+            }
+            Ok(&self.average)
+        }
+
+        pub(super) fn scales_loss(&self) -> bool {
+            self.precision == Precision::F16
+        }
+
+        pub(super) fn parameter_bytes(&self) -> usize {
+            self.average.params.values.len() * size_of::<f32>()
+        }
+
+        pub(super) fn device_bytes(&self) -> usize {
+            self.training.memory().total()
+        }
+
+        pub(super) fn fallback(&self) -> Option<String> {
+            self.training.fallback().map(str::to_owned)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::yolo::{Model, ModelSize};
+
+    const SIDE: usize = 64;
+
+    fn network() -> Network {
+        Network::new(Model::dual(ModelSize::T), 2, 3)
+    }
+
+    fn spec(optimizer: OptimizerKind) -> StepSpec {
+        StepSpec { side: SIDE, truth_rows: 8, hyp: Hyp { optimizer, ..Hyp::scratch_high() }, weight_decay: 0.0005 }
+    }
+
+    /// Pictures with a bright square each, and its box.
+    fn batch(n_images: usize, seed: usize) -> Batch {
+        let mut batch = Batch { epoch: 0, n_images, pixels: vec![50; n_images * SIDE * SIDE * 3], truth: Vec::new(), faults: vec![] };
+        for (index, pixels) in batch.pixels.chunks_exact_mut(SIDE * SIDE * 3).enumerate() {
+            let left = 4 + (index * 7 + seed * 5) % 24;
+            for y in 16..48 {
+                pixels[(y * SIDE + left) * 3..(y * SIDE + left + 32) * 3].fill(200);
+            }
+            batch.truth.extend([(index % 2) as f32, left as f32, 16.0, left as f32 + 32.0, 48.0]);
+            for _ in 1..8 {
+                batch.truth.extend([-1.0, 0.0, 0.0, 0.0, 0.0]);
+            }
+        }
+        batch
+    }
+
+    const SETTINGS: StepSettings = StepSettings { lr: [0.002; 3], momentum: 0.9, accumulate: 1 };
+
+    fn no_progress(_: usize, _: usize) {}
+
+    fn on_cpu(optimizer: OptimizerKind) -> Stepper {
+        Stepper::new(network(), spec(optimizer), &[2, 1], Device::Cpu, &mut no_progress).unwrap()
+    }
+
+    #[test]
+    fn steps_on_the_cpu_are_told_at_once_and_change_the_average_only_with_an_update() {
+        let mut stepper = on_cpu(OptimizerKind::AdamW);
+        let before = stepper.average().unwrap().params.clone();
+        let first = stepper.step(&batch(2, 0), None).unwrap().unwrap();
+        assert_eq!((first.step, first.grad_norm, first.skipped), (0, 0.0, false));
+        assert!(first.items.iter().all(|item| item.is_finite()));
+        assert_eq!(stepper.average().unwrap().params, before);
+
+        let second = stepper.step(&batch(1, 1), Some(&SETTINGS)).unwrap().unwrap();
+        assert!(second.step == 1 && second.grad_norm > 0.0);
+        assert_ne!(stepper.average().unwrap().params, before);
+        assert_eq!((stepper.flush().unwrap(), stepper.device_bytes(), stepper.fallback()), (None, None, None));
+        assert!(stepper.planned_bytes() > 0);
+    }
+
+    #[test]
+    fn a_gradient_that_is_no_number_changes_nothing() {
+        let mut stepper = on_cpu(OptimizerKind::Sgd);
+        stepper.step(&batch(2, 0), Some(&StepSettings { lr: [1e20; 3], ..SETTINGS })).unwrap();
+        let before = stepper.average().unwrap().params.clone();
+        let outcome = stepper.step(&batch(2, 1), Some(&SETTINGS)).unwrap().unwrap();
+        assert!(outcome.skipped && !(outcome.items[3].is_finite() && outcome.grad_norm.is_finite()), "{outcome:?}");
+        assert_eq!(stepper.average().unwrap().params, before);
+        assert!(!stepper.scales_loss(), "on the CPU that is no matter of scale");
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_says_what_to_do() {
+        let error = Stepper::new(network(), spec(OptimizerKind::Sgd), &[1], Device::Cuda(99), &mut no_progress).err().unwrap();
+        assert!(error.hint().is_some(), "{error}");
+    }
+
+    #[cfg(feature = "gpu-tests")]
+    mod on_gpu {
+        use super::*;
+        use crate::engine::cuda::runtime::Runtime;
+
+        fn all(stepper: &mut Stepper, n: usize) -> Vec<StepOutcome> {
+            let mut outcomes = Vec::new();
+            for step in 0..n {
+                // A smaller batch now and then, and an update after every second.
+                let batch = batch(if step % 5 == 4 { 1 } else { 2 }, step);
+                outcomes.extend(stepper.step(&batch, (step % 2 == 1).then_some(&SETTINGS)).unwrap());
+            }
+            outcomes.extend(stepper.flush().unwrap());
+            outcomes
+        }
+
+        #[test]
+        fn twenty_steps_go_the_way_of_the_cpu() {
+            for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW] {
+                let runtime = Runtime::open(0, Precision::F32).unwrap();
+                let mut gpu = Stepper::on_gpu(network(), spec(optimizer), &[2, 1], &runtime, &mut no_progress).unwrap();
+                let mut cpu = on_cpu(optimizer);
+                let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
+                assert_eq!(ours.iter().map(|outcome| outcome.step).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+                for (ours, reference) in ours.iter().zip(&reference) {
+                    // Rounding grows from step to step.
+                    let tolerance = 2e-3 * 1.2f32.powi(ours.step as i32);
+                    let close = |a: f32, b: f32| (a - b).abs() <= tolerance * b.abs().max(1.0);
+                    assert!(ours.items.iter().zip(reference.items).all(|(a, b)| close(*a, b)), "{optimizer:?} {ours:?} {reference:?}");
+                    // A norm of many small gradients differs more than their loss.
+                    assert!(
+                        (ours.grad_norm - reference.grad_norm).abs() <= 10.0 * tolerance * reference.grad_norm.max(1.0),
+                        "{ours:?} {reference:?}"
+                    );
+                    assert!(!ours.skipped);
+                }
+                let (ours, reference) = (gpu.average().unwrap().params.clone(), cpu.average().unwrap().params.clone());
+                let largest = ours.values.iter().zip(&reference.values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(largest < 0.05, "{optimizer:?}: averages differ by {largest}");
+                assert!(gpu.device_bytes().unwrap() > 0 && gpu.fallback().is_none(), "{:?}", gpu.fallback());
+            }
+        }
+
+        #[test]
+        fn bf16_learns_like_the_cpu() {
+            let runtime = Runtime::open(0, Precision::Bf16).unwrap();
+            let mut gpu = Stepper::on_gpu(network(), spec(OptimizerKind::AdamW), &[2, 1], &runtime, &mut no_progress).unwrap();
+            let mut cpu = on_cpu(OptimizerKind::AdamW);
+            let mean = |outcomes: &[StepOutcome]| outcomes.iter().map(|outcome| outcome.items[3]).sum::<f32>() / outcomes.len() as f32;
+            let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
+            for range in [0..5, 15..20] {
+                let (ours, reference) = (mean(&ours[range.clone()]), mean(&reference[range]));
+                assert!((ours - reference).abs() <= 0.15 * reference, "{ours} but {reference}");
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! A network ready to run on a device, for several input shapes.
+//!
+//! In:  a network of any form, which runs in deploy form; then batches of pictures as RGB bytes.
+//! Out: decoded rows: boxes as cx, cy, w, h in input pixels, then scores.
+//!
+//! A graph belongs to one input shape. The last few are kept; a new one then replaces the one that was unused for longest. On a
+//! GPU, where a shape that was never seen costs seconds of timing convolutions, a batch with fewer pictures than a graph of
+//! the same height and width takes is filled up with gray ones, which change nothing for the others.
+//!
+//! Never scales a picture and never suppresses a box.
+
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+
+use super::network::Network;
+use crate::engine::Device;
+use crate::engine::Plan;
+use crate::engine::TensorId;
+use crate::engine::cpu::Executor;
+use crate::engine::cuda::Precision;
+use crate::engine::cuda::error::CudaError;
+#[cfg(feature = "cuda")]
+use crate::engine::cuda::inference::{FrozenParams, Inference};
+#[cfg(feature = "cuda")]
+use crate::engine::cuda::runtime::Runtime;
+use crate::engine::op::BnMode;
+use crate::engine::packed::pack_convolution_inputs;
+
+/// What pictures are padded with.
+#[cfg(feature = "cuda")]
+const GRAY: u8 = 114;
+
+/// A batch of pictures of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputShape {
+    pub n_images: usize,
+    pub height: usize,
+    pub width: usize,
+}
+
+impl InputShape {
+    /// Bytes of the pictures.
+    pub fn n_bytes(&self) -> usize {
+        self.n_images * self.height * self.width * 3
+    }
+}
+
+/// The plan of a network in deploy form for one input shape.
+pub struct PredictorPlan {
+    pub plan: Plan,
+    pub input: TensorId,
+    /// (B, 1, N, 4 + nc).
+    pub decoded: TensorId,
+}
+
+impl PredictorPlan {
+    /// For the CPU.
+    pub fn new(deploy: &Network, shape: InputShape) -> Self {
+        let mut graph = deploy.graph(shape.n_images, shape.height, shape.width, BnMode::Running);
+        let decoded = graph.append_decode();
+        Self { plan: Plan::new(graph.graph, &[decoded]), input: graph.input, decoded }
+    }
+
+    /// For a GPU that computes in `precision`.
+    pub fn for_gpu(deploy: &Network, shape: InputShape, precision: Precision) -> Self {
+        let mut graph = deploy.graph(shape.n_images, shape.height, shape.width, BnMode::Running);
+        let decoded = graph.append_decode();
+        pack_convolution_inputs(&mut graph.graph);
+        Self { plan: Plan::with_element_bytes(graph.graph, &[decoded], precision.bytes()), input: graph.input, decoded }
+    }
+}
+
+/// A network on a device.
+pub struct Predictor {
+    network: Network,
+    max_shapes: usize,
+    on: On,
+}
+
+enum On {
+    Cpu(Vec<CpuShape>),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<OnGpu>),
+}
+
+/// The network for one shape on the CPU, with its own copy of the weights in the kernels' order.
+struct CpuShape {
+    shape: InputShape,
+    executor: Executor,
+    input: TensorId,
+    decoded: TensorId,
+}
+
+#[cfg(feature = "cuda")]
+struct OnGpu {
+    runtime: Arc<Runtime>,
+    params: Arc<FrozenParams>,
+    shapes: Vec<(InputShape, Inference)>,
+    /// A batch filled up with gray pictures.
+    padded: Vec<u8>,
+    rows: Vec<f32>,
+}
+
+impl Predictor {
+    /// Brings a network of any form, which stays as it is, to a device. Up to `max_shapes` graphs are kept.
+    ///
+    /// # Errors
+    /// A GPU that cannot be opened or has no room. Never for the CPU.
+    pub fn new(network: &Network, device: Device, max_shapes: usize) -> Result<Self, CudaError> {
+        assert!(max_shapes > 0, "there must be room for one shape");
+        match device {
+            Device::Cpu => Ok(Self { network: network.to_deploy(), max_shapes, on: On::Cpu(Vec::new()) }),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(ordinal) => Self::on_gpu(network, &Runtime::open_default(ordinal)?, max_shapes),
+            #[cfg(not(feature = "cuda"))]
+            Device::Cuda(_) => Err(crate::engine::cuda::CudaUnavailable::NotBuilt.into()),
+        }
+    }
+
+    /// As [`new`](Self::new), on a GPU that was opened for a chosen precision.
+    #[cfg(feature = "cuda")]
+    pub fn on_gpu(network: &Network, runtime: &Arc<Runtime>, max_shapes: usize) -> Result<Self, CudaError> {
+        let network = network.to_deploy();
+        let params = Arc::new(FrozenParams::new(runtime, &network.params)?);
+        let on = OnGpu { runtime: Arc::clone(runtime), params, shapes: Vec::new(), padded: Vec::new(), rows: Vec::new() };
+        Ok(Self { network, max_shapes, on: On::Cuda(Box::new(on)) })
+    }
+
+    pub fn n_classes(&self) -> usize {
+        self.network.n_classes
+    }
+
+    /// Shapes with a graph; the one used last is at the end.
+    pub fn shapes(&self) -> Vec<InputShape> {
+        match &self.on {
+            On::Cpu(shapes) => shapes.iter().map(|ready| ready.shape).collect(),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.shapes.iter().map(|(shape, _)| *shape).collect(),
+        }
+    }
+
+    /// The decoded rows (B, N, 4 + nc) of pictures (B, H, W, 3), sides multiples of 32.
+    ///
+    /// # Errors
+    /// What the GPU says. Never on the CPU.
+    pub fn run(&mut self, shape: InputShape, rgb: &[u8]) -> Result<&[f32], CudaError> {
+        assert_eq!(rgb.len(), shape.n_bytes(), "bytes of {shape:?}");
+        let Self { network, max_shapes, on } = self;
+        match on {
+            On::Cpu(shapes) => {
+                let is_this = |ready: &CpuShape| ready.shape == shape;
+                let ready = used_last(shapes, *max_shapes, is_this, || Ok(CpuShape::new(network, shape)))?;
+                ready.executor.write_bytes(ready.input, rgb);
+                ready.executor.run_inference(&network.params);
+                let decoded = ready.executor.view(ready.decoded);
+                Ok(&decoded.data[..decoded.shape.len()])
+            }
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.run(network, *max_shapes, shape, rgb),
+        }
+    }
+}
+
+impl CpuShape {
+    fn new(network: &Network, shape: InputShape) -> Self {
+        let PredictorPlan { plan, input, decoded } = PredictorPlan::new(network, shape);
+        Self { shape, executor: Executor::frozen(plan, &network.params), input, decoded }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl OnGpu {
+    fn run(&mut self, network: &Network, max_shapes: usize, shape: InputShape, rgb: &[u8]) -> Result<&[f32], CudaError> {
+        let Self { runtime, params, shapes, padded, rows } = self;
+        let fits = |(ready, _): &(InputShape, Inference)| {
+            ready.n_images >= shape.n_images && (ready.height, ready.width) == (shape.height, shape.width)
+        };
+        let make = || {
+            let PredictorPlan { plan, input, decoded } = PredictorPlan::for_gpu(network, shape, runtime.precision());
+            Ok((shape, Inference::new(params, plan, input, decoded)?))
+        };
+        let (ready, inference) = used_last(shapes, max_shapes, fits, make)?;
+        let rgb = if ready.n_images == shape.n_images {
+            rgb
+        } else {
+            padded.clear();
+            padded.extend_from_slice(rgb);
+            padded.resize(ready.n_bytes(), GRAY);
+            padded.as_slice()
+        };
+        *rows = inference.run(rgb)?;
+        Ok(&rows[..rows.len() / ready.n_images * shape.n_images])
+    }
+}
+
+/// The item that fits, or a new one, as the last of `items`; the first makes room for a new one.
+fn used_last<T>(
+    items: &mut Vec<T>,
+    max_items: usize,
+    fits: impl Fn(&T) -> bool,
+    make: impl FnOnce() -> Result<T, CudaError>,
+) -> Result<&mut T, CudaError> {
+    let item = if let Some(index) = items.iter().position(fits) {
+        items.remove(index)
+    } else {
+        if items.len() == max_items {
+            // Before the new one takes memory.
+            items.remove(0);
+        }
+        make()?
+    };
+    items.push(item);
+    Ok(items.last_mut().expect("one was pushed"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::yolo::{Model, ModelSize};
+
+    fn network() -> Network {
+        Network::new(Model::single(ModelSize::T), 3, 7)
+    }
+
+    fn shape(n_images: usize, height: usize, width: usize) -> InputShape {
+        InputShape { n_images, height, width }
+    }
+
+    /// Bytes without a pattern.
+    fn pictures(shape: InputShape) -> Vec<u8> {
+        (0..shape.n_bytes() as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_give_what_their_numbers_give() {
+        let shape = shape(2, 32, 64);
+        let bytes = pictures(shape);
+        let mut predictor = Predictor::new(&network(), Device::Cpu, 1).unwrap();
+        let rows = predictor.run(shape, &bytes).unwrap().to_vec();
+
+        let deploy = network().to_deploy();
+        let PredictorPlan { plan, input, decoded } = PredictorPlan::new(&deploy, shape);
+        let mut executor = Executor::new(plan);
+        let numbers: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect();
+        executor.write(input, &numbers);
+        executor.run_inference(&deploy.params);
+        assert_eq!(rows, executor.read(decoded));
+        assert_eq!(rows.len(), 2 * (8 * 4 + 4 * 2 + 2) * 7);
+    }
+
+    #[test]
+    fn few_graphs_are_kept_and_the_one_used_last_stays() {
+        let mut predictor = Predictor::new(&network(), Device::Cpu, 4).unwrap();
+        for height in [32, 64, 96, 32, 128, 160] {
+            let shape = shape(1, height, 32);
+            predictor.run(shape, &pictures(shape)).unwrap();
+        }
+        assert_eq!(predictor.shapes(), [96, 32, 128, 160].map(|height| shape(1, height, 32)));
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_says_what_to_do() {
+        let error = Predictor::new(&network(), Device::Cuda(99), 1).err().unwrap();
+        assert!(error.hint().is_some(), "{error}");
+    }
+}
+
+#[cfg(all(test, feature = "gpu-tests"))]
+mod gpu_tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::yolo::{Model, ModelSize};
+
+    /// Largest difference of rows, of boxes in pixels and of scores.
+    fn differences(ours: &[f32], reference: &[f32], n_classes: usize) -> [f32; 2] {
+        assert_eq!(ours.len(), reference.len());
+        let mut most = [0.0f32; 2];
+        for (ours, reference) in ours.chunks(4 + n_classes).zip(reference.chunks(4 + n_classes)) {
+            for (index, (a, b)) in ours.iter().zip(reference).enumerate() {
+                assert!(a.is_finite());
+                let most = &mut most[usize::from(index >= 4)];
+                *most = most.max((a - b).abs());
+            }
+        }
+        most
+    }
+
+    #[test]
+    fn rows_agree_with_the_cpu_also_of_a_batch_that_is_filled_up() {
+        let network = Network::new(Model::single(ModelSize::T), 3, 7);
+        let large = InputShape { n_images: 3, height: 96, width: 160 };
+        let small = InputShape { n_images: 2, ..large };
+        let bytes: Vec<u8> = (0..large.n_bytes() as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let mut cpu = Predictor::new(&network, Device::Cpu, 2).unwrap();
+        let expected = cpu.run(large, &bytes).unwrap().to_vec();
+        // Boxes are up to 16 strides of 32 pixels wide, so bf16's eight bits are off by pixels.
+        for (precision, tolerances) in [(Precision::F32, [0.05, 1e-4]), (Precision::Bf16, [12.0, 0.05])] {
+            let mut gpu = Predictor::on_gpu(&network, &Runtime::open(0, precision).unwrap(), 2).unwrap();
+            let of_large = differences(gpu.run(large, &bytes).unwrap(), &expected, 3);
+            let of_small = differences(gpu.run(small, &bytes[..small.n_bytes()]).unwrap(), &expected[..expected.len() / 3 * 2], 3);
+            assert_eq!(gpu.shapes(), [large], "no graph for the smaller batch");
+            for found in [of_large, of_small] {
+                assert!(found[0] <= tolerances[0] && found[1] <= tolerances[1], "{precision:?}: {found:?}");
+            }
+        }
+    }
+}

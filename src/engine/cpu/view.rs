@@ -33,6 +33,7 @@ impl<'a> View<'a> {
     }
 
     /// Channels `first..first + count`.
+    #[must_use]
     pub fn channels(&self, first: usize, count: usize) -> View<'a> {
         assert!(first + count <= self.shape.c);
         View { data: &self.data[first.min(self.data.len())..], shape: Shape { c: count, ..self.shape }, pixel_stride: self.pixel_stride }

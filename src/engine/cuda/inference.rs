@@ -38,7 +38,7 @@ pub struct Inference {
     activations: DeviceBuffer,
     pixels: DeviceBuffer,
     pinned: Pinned,
-    _workspace: Workspace,
+    workspace: Workspace,
     /// Its memory is read by the program.
     _params: Arc<FrozenParams>,
     runtime: Arc<Runtime>,
@@ -67,7 +67,7 @@ impl Inference {
             activations,
             pixels,
             pinned,
-            _workspace: workspace,
+            workspace,
             _params: Arc::clone(params),
             runtime: Arc::clone(runtime),
         })
@@ -75,7 +75,7 @@ impl Inference {
 
     /// Device memory of this shape, without parameters.
     pub fn bytes(&self) -> usize {
-        self.activations.bytes + self.pixels.bytes + self._workspace.bytes()
+        self.activations.bytes + self.pixels.bytes + self.workspace.bytes()
     }
 
     pub fn plan(&self) -> &Plan {

@@ -89,6 +89,7 @@ impl TestGpu {
     }
 
     /// `n` values in the compute type from the start of a buffer, when all work is done.
+    #[expect(clippy::unused_self, reason = "a test holds its turn while it reads")]
     pub(crate) fn download(&self, buffer: &DeviceBuffer, n: usize, precision: Precision) -> Vec<f32> {
         let half = |to_f32: fn(u16) -> f32| buffer.read::<u16>(0, n).unwrap().into_iter().map(to_f32).collect();
         match precision {

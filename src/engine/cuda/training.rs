@@ -96,7 +96,7 @@ pub struct Training {
     averages: DeviceBuffer,
     memory_plan: DeviceMemory,
     /// Kept for their addresses.
-    _buffers: Vec<DeviceBuffer>,
+    buffers: Vec<DeviceBuffer>,
     _workspace: Workspace,
     runtime: Arc<Runtime>,
 }
@@ -236,7 +236,7 @@ impl Training {
             values,
             averages,
             memory_plan,
-            _buffers: buffers,
+            buffers,
             _workspace: workspace,
             runtime: Arc::clone(runtime),
         })
@@ -341,7 +341,7 @@ impl Training {
     /// Gradients that were accumulated since the last update, divided by the loss scale. Waits.
     pub fn gradients(&self) -> Result<Params, CudaError> {
         let n = self.table.values.len();
-        let buffer = self._buffers.iter().find(|buffer| buffer.address == self.optimizer.gradients).expect("the arena is kept");
+        let buffer = self.buffers.iter().find(|buffer| buffer.address == self.optimizer.gradients).expect("the arena is kept");
         let mut params = self.table.clone();
         params.values = buffer.read(0, n)?;
         let scale = self.results.read::<Results>(0, 1)?[0].loss_scale;

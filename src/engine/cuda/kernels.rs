@@ -5,7 +5,6 @@
 //! Compiling takes seconds, so machine code is kept in the user's cache folder, named by the hash of all that it depends
 //! on. A damaged file there is compiled again, and a folder that cannot be written is no error.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,8 +55,7 @@ pub const fn only(sm: u32, name: &'static str, text: &'static str) -> KernelFile
 pub struct Kernels {
     gpu: Arc<Gpu>,
     precision: Precision,
-    functions: HashMap<&'static str, Function>,
-    _modules: Vec<Module>,
+    modules: Vec<Module>,
 }
 
 impl Kernels {
@@ -74,17 +72,8 @@ impl Kernels {
             .map(|file| code_of(file, &nvrtc, file.target(gpu.sm, precision), cache.as_deref()))
             .collect::<Result<_, _>>()?;
 
-        let mut functions = HashMap::new();
-        let mut modules = Vec::with_capacity(files.len());
-        for (file, code) in files.into_iter().zip(codes) {
-            let module = gpu.load_module(&code)?;
-            for name in kernel_names(file.text).into_iter().filter(|name| contains_name(&code, name)) {
-                let earlier = functions.insert(name, module.function(name)?);
-                assert!(earlier.is_none(), "kernels/{}: {name} is in another file, too", file.name);
-            }
-            modules.push(module);
-        }
-        Ok(Self { gpu: Arc::clone(gpu), precision, functions, _modules: modules })
+        let modules = codes.iter().map(|code: &Vec<u8>| gpu.load_module(code)).collect::<Result<_, _>>()?;
+        Ok(Self { gpu: Arc::clone(gpu), precision, modules })
     }
 
     /// A kernel by its name.
@@ -92,13 +81,18 @@ impl Kernels {
     /// # Panics
     /// If no file has it for this card and compute type: a mistake of ours.
     pub fn get(&self, name: &'static str) -> Function {
-        let Some(function) = self.functions.get(name) else { panic!("no kernel {name} for {:?} on sm_{}", self.precision, self.gpu.sm) };
-        *function
+        let Some(function) = self.find(name) else { panic!("no kernel {name} for {:?} on sm_{}", self.precision, self.gpu.sm) };
+        function
     }
 
     /// Whether this card has a kernel; for those that only some have.
-    pub fn has(&self, name: &str) -> bool {
-        self.functions.contains_key(name)
+    pub fn has(&self, name: &'static str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Asks the driver, which also knows the names that a macro made.
+    fn find(&self, name: &'static str) -> Option<Function> {
+        self.modules.iter().find_map(|module| module.function(name).ok())
     }
 
     pub fn precision(&self) -> Precision {
@@ -176,96 +170,11 @@ fn write_cached(path: &Path, code: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Names of the kernels that a text defines: what follows `__global__`, `void` and bounds on launches. Those that a macro
-/// defines are not seen.
-pub fn kernel_names(text: &str) -> Vec<&str> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut names = Vec::new();
-    let mut in_macro = false;
-    for (start, line) in lines_with_starts(text) {
-        let is_macro = in_macro || line.trim_start().starts_with('#');
-        in_macro = is_macro && line.trim_end().ends_with('\\');
-        let code = line.split("//").next().unwrap_or_default();
-        let Some(found) = code.find("__global__").filter(|_| !is_macro && code.contains("extern \"C\"")) else { continue };
-        let mut rest = text[start + found + "__global__".len()..].trim_start();
-        loop {
-            let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-            let (word, after) = rest.split_at(end);
-            match word {
-                "void" => rest = after.trim_start(),
-                "__launch_bounds__" => rest = after_parentheses(after).trim_start(),
-                _ => {
-                    names.extend(Some(word).filter(|word| !word.is_empty()));
-                    break;
-                }
-            }
-        }
-    }
-    names
-}
-
-fn lines_with_starts(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.split_inclusive('\n').scan(0, |start, line| {
-        let this = *start;
-        *start += line.len();
-        Some((this, line))
-    })
-}
-
-/// The text behind the parentheses that it begins with.
-fn after_parentheses(text: &str) -> &str {
-    let mut depth = 0;
-    for (index, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' if depth == 1 => return &text[index + 1..],
-            ')' => depth -= 1,
-            _ => {}
-        }
-    }
-    ""
-}
-
-/// Whether machine code or PTX names a kernel; an `#if` may have left it out for this compute type or card.
-fn contains_name(code: &[u8], name: &str) -> bool {
-    let is_name = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    let is_whole = |start: usize| !is_name(code.get(start.wrapping_sub(1))) && !is_name(code.get(start + name.len()));
-    code.windows(name.len()).enumerate().any(|(start, window)| window == name.as_bytes() && is_whole(start))
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-
-    #[test]
-    fn names_are_found_however_the_kernel_is_written() {
-        let text = r#"
-            // extern "C" __global__ void in_a_comment(int n)
-            #define KERNEL(name) \
-                extern "C" __global__ void name(int n)
-            extern "C" __global__ void plain(const float* x, int n) {}
-            extern "C" __global__ void __launch_bounds__(MAX(256, 128), 2) bounded(T* y) {}
-            extern "C" __global__ __launch_bounds__(256)
-            void on_two_lines_2(
-                T* y) {}
-            __global__ void mangled(int n) {}
-            static __device__ float helper(float x) { return x; }
-        "#;
-        assert_eq!(kernel_names(text), ["plain", "bounded", "on_two_lines_2"]);
-        assert!(kernel_names("").is_empty());
-        assert!(kernel_names("extern \"C\" __global__").is_empty());
-    }
-
-    #[test]
-    fn names_in_files_are_unique() {
-        let mut names: Vec<_> = FILES.iter().flat_map(|file| kernel_names(file.text)).collect();
-        let n_names = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), n_names);
-    }
 
     #[test]
     fn every_file_of_the_folder_is_in_the_table() {
@@ -279,13 +188,6 @@ mod tests {
         there.sort();
         listed.sort();
         assert_eq!(listed, there);
-    }
-
-    #[test]
-    fn a_name_counts_only_as_a_whole() {
-        assert!(contains_name(b"\0bn\0", "bn"));
-        assert!(contains_name(b".text.bn", "bn"));
-        assert!(!contains_name(b"\0bn_apply\0my_bn\0", "bn"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod op;
 pub mod packed;
 pub mod params;
 pub mod plan;
+pub mod recompute;
 
 pub use graph::{Graph, Node, Shape, Tensor, TensorId};
 pub use op::{Act, BnMode, BnParams, ConvSpec, LossSpec, Op};

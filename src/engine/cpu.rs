@@ -166,6 +166,13 @@ impl Executor {
         let frozen = frozen.get(index).and_then(Option::as_ref);
         let firsts = &plan.graph.nodes[index].firsts;
         operands[index].with_views(&mut arena[*arena_start..], scratch, |inputs, outputs| {
+            if matches!(op, Op::BnAct { .. }) && outputs[0].shape.c < inputs[0].shape.c {
+                // Only a part of the value is wanted.
+                let mut value = vec![0.0; inputs[0].shape.len()];
+                run_op(op, inputs, &mut [ViewMut::packed(&mut value, inputs[0].shape)], lent, frozen);
+                outputs[0].copy_from(View::packed(&value, inputs[0].shape).channels(firsts[0], outputs[0].shape.c));
+                return;
+            }
             // Copies of a part of the value are taken from its first place.
             let n_whole = firsts.len() - firsts.iter().zip(&*outputs).filter(|&(_, output)| output.shape.c < outputs[0].shape.c).count();
             let n_whole = if is_one_value(op) { n_whole } else { outputs.len() };

@@ -34,6 +34,7 @@ use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::engine::gradients::{GradientStyle, append_gradients};
 use crate::engine::packed::pack_convolution_inputs;
+use crate::engine::recompute::{is_cheap, recompute};
 use crate::yolo::Network;
 
 /// Share of the old mean square that AdamW keeps.
@@ -88,7 +89,9 @@ impl PlannedStep {
         let loss = graph.append_loss(spec.truth_rows, loss_spec);
         let plan = if let Some(precision) = gpu {
             pack_convolution_inputs(&mut graph.graph);
+            let n_forward = graph.graph.nodes.len();
             append_gradients(&mut graph.graph, GradientStyle::Pieces);
+            recompute(&mut graph.graph, n_forward, is_cheap);
             // The ground truth is kept, so that a step can be repeated on the same batch.
             Plan::with_element_bytes(graph.graph, &[loss.truth, loss.items], precision.bytes())
         } else {

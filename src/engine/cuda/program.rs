@@ -347,7 +347,8 @@ impl Builder<'_> {
             Op::BnAct { bns, act, residual } => {
                 let branches = self.branches(bns, &node.inputs);
                 let residual = residual.then(|| self.strided(node.inputs[2 * bns.len()]));
-                let shape = self.shape(node.outputs[0]);
+                // Of the value: an output may be a part of it.
+                let shape = self.shape(node.inputs[0]);
                 self.kernel("bn + act", bn_act_forward(kernels, &branches, *act, residual, &outs, extent(shape)));
             }
             Op::AvgPool2 => {

@@ -57,7 +57,7 @@ mod selftest;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod test_tensors;
 #[cfg(all(test, feature = "gpu-tests"))]
-mod testing;
+pub(crate) mod testing;
 #[cfg(feature = "cuda")]
 pub mod tiling;
 #[cfg(feature = "cuda")]

@@ -564,6 +564,7 @@ mod tests {
     mod on_gpu {
         use super::*;
         use crate::engine::cuda::runtime::Runtime;
+        use crate::engine::cuda::testing::test_gpu;
 
         fn all(stepper: &mut Stepper, n: usize) -> Vec<StepOutcome> {
             let mut outcomes = Vec::new();
@@ -578,6 +579,7 @@ mod tests {
 
         #[test]
         fn twenty_steps_go_the_way_of_the_cpu() {
+            let _turn = test_gpu();
             for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW] {
                 let runtime = Runtime::open(0, Precision::F32).unwrap();
                 let mut gpu = Stepper::on_gpu(network(), spec(optimizer), &[2, 1], &runtime, &mut no_progress).unwrap();
@@ -605,6 +607,7 @@ mod tests {
 
         #[test]
         fn bf16_learns_like_the_cpu() {
+            let _turn = test_gpu();
             let runtime = Runtime::open(0, Precision::Bf16).unwrap();
             let mut gpu = Stepper::on_gpu(network(), spec(OptimizerKind::AdamW), &[2, 1], &runtime, &mut no_progress).unwrap();
             let mut cpu = on_cpu(OptimizerKind::AdamW);

@@ -137,6 +137,7 @@ fn an_automatic_batch_is_told_and_never_larger_than_the_split() {
 #[cfg(feature = "gpu-tests")]
 #[test]
 fn a_run_on_a_gpu_leaves_what_one_on_the_cpu_does() {
+    let _turn = crate::engine::cuda::testing::test_gpu();
     let root = tempfile::tempdir().unwrap();
     write_dataset(root.path());
     for batch in [BatchChoice::Count(2), BatchChoice::Auto] {
@@ -161,6 +162,7 @@ fn a_run_on_a_gpu_leaves_what_one_on_the_cpu_does() {
 #[cfg(feature = "gpu-tests")]
 #[test]
 fn a_batch_that_no_gpu_holds_is_refused_before_anything_is_written() {
+    let _turn = crate::engine::cuda::testing::test_gpu();
     let root = tempfile::tempdir().unwrap();
     write_dataset(root.path());
     // Two pictures of 8192 pixels a side with the largest model: some 300 GB.

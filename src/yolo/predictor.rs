@@ -270,6 +270,7 @@ mod tests {
 mod gpu_tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::engine::cuda::testing::test_gpu;
     use crate::yolo::{Model, ModelSize};
 
     /// Largest difference of rows, of boxes in pixels and of scores.
@@ -288,6 +289,7 @@ mod gpu_tests {
 
     #[test]
     fn rows_agree_with_the_cpu_also_of_a_batch_that_is_filled_up() {
+        let _turn = test_gpu();
         let network = Network::new(Model::single(ModelSize::T), 3, 7);
         let large = InputShape { n_images: 3, height: 96, width: 160 };
         let small = InputShape { n_images: 2, ..large };

@@ -19,57 +19,12 @@
 // A pixel in shared memory is 16 bytes longer than its channels, so that the 8 rows of a matrix lie in different banks.
 #include "common.cuh"
 
-// 16-bit types and sm_80: `mma` and `cp.async`.
-#if !defined(COMPUTE_F32) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
-
-#if defined(COMPUTE_BF16)
-#define MMA_TYPES "bf16.bf16"
-#else
-#define MMA_TYPES "f16.f16"
-#endif
+#if defined(HAS_MMA)
 
 // Tiles that are on their way or in use.
 constexpr int STAGES = 3;
 // Rows of a tile.
 constexpr int TILE_H = 8;
-
-__device__ __forceinline__ u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
-
-// Copies 16 bytes, or fills with zeros.
-__device__ __forceinline__ void copy_async(u32 to, const T* from, bool is_inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(is_inside ? 16 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Waits for all but the last `PENDING` groups of this thread's copies.
-template <int PENDING>
-__device__ __forceinline__ void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-// Four 8x8 matrices; lanes 8m..8m+7 name the rows of matrix m.
-__device__ __forceinline__ void load_matrices(u32 (&matrices)[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
-                 : "r"(address)
-                 : "memory");
-}
-
-__device__ __forceinline__ void load_matrices_transposed(u32 (&matrices)[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
-                 : "r"(address)
-                 : "memory");
-}
-
-// sum[16x8] += a[16x16] * b[16x8]
-__device__ __forceinline__ void multiply_add(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPES ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 __device__ __forceinline__ u32 pair(T low, T high) { return (u32)low.bits | (u32)high.bits << 16; }
 

@@ -14,6 +14,8 @@ pub mod conv;
 #[cfg(feature = "cuda")]
 pub mod conv3x3;
 #[cfg(feature = "cuda")]
+pub mod conv_stem;
+#[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls cuDNN")]
 pub mod cudnn;
 #[cfg(feature = "cuda")]

@@ -5,11 +5,12 @@
 //! Activations are packed NHWC (cuDNN copies anything else), weights OHWI (I per group), both in the compute type; biases are
 //! f32; sums are f32. The gradient of weights comes in the compute type, too: cuDNN has one plan for f32, a hundred times
 //! slower than the others. What cuDNN guesses to be the best plan is up to 180 times slower than the best one, so plans
-//! are timed once (`search`) and remembered in a file (`cache`). Our own kernels (`conv3x3`) are timed beside them.
+//! are timed once (`search`) and remembered in a file (`cache`). Our own kernels (`own`) are timed beside them.
 //!
 //! Two runs of one plan give the same bits unless [`Convolutions::compromise`] says otherwise.
 
 mod cache;
+mod own;
 mod search;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod tests;
@@ -19,9 +20,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::cache::{Entry, PlanCache, Way};
+use self::own::Kernel;
 use self::search::{Found, Scratch, WORKSPACE_CAP};
 use super::Precision;
-use super::conv3x3::Kernel;
 use super::cudnn::{Handle, Operation, OperationGraph, Plan, Tensor, VariantPack};
 use super::error::CudaError;
 use super::gpu::{Args, Function, Gpu, Launch};

@@ -167,12 +167,17 @@ impl Kernel {
             ConvPass::BackwardWeight => {
                 let (n_partials, len) = (self.n_partials(call), self.variant.weight_len());
                 let args = sizes(Args::new().with(a).with(b).with(workspace));
-                let sum = Args::new().with(workspace).with(out).with(n_partials as i32).with(len as i32);
                 vec![
                     linear(backward_weight, n_partials, weight_threads, weight_shared, args),
-                    Launch { block: [32, 8, 1], ..Launch::linear(self.sum, len.div_ceil(32), 32, sum) },
+                    weight_sum(self.sum, workspace, out, n_partials, len),
                 ]
             }
         }
     }
+}
+
+/// Adds partial gradients of `len` weights in a fixed order; `function` is `conv3x3_weight_sum`.
+pub(super) fn weight_sum(function: Function, partials: u64, out: u64, n_partials: usize, len: usize) -> Launch {
+    let args = Args::new().with(partials).with(out).with(n_partials as i32).with(len as i32);
+    Launch { block: [32, 8, 1], ..Launch::linear(function, len.div_ceil(32), 32, args) }
 }

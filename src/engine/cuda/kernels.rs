@@ -33,6 +33,7 @@ pub const FILES: &[KernelFile] = &[
     all("cast.cu", include_str!("../../../kernels/cast.cu")),
     all("conv.cu", include_str!("../../../kernels/conv.cu")),
     all("conv3x3.cu", include_str!("../../../kernels/conv3x3.cu")),
+    all("conv_stem.cu", include_str!("../../../kernels/conv_stem.cu")),
     all("decode.cu", include_str!("../../../kernels/decode.cu")),
     all("loss.cu", include_str!("../../../kernels/loss.cu")),
     all("nearest.cu", include_str!("../../../kernels/nearest.cu")),

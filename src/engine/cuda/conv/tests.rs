@@ -183,26 +183,47 @@ fn backward_weight_matches_the_cpu() {
     assert_matches_the_cpu(ConvPass::BackwardWeight);
 }
 
-/// Also where they are not the fastest.
+/// All own kernels for a call against the CPU and themselves, also where they are not the fastest.
+fn assert_own_match_the_cpu(test: &TestGpu, convolutions: &Convolutions, call: &ConvCall) {
+    let precision = convolutions.precision;
+    let own: Vec<Kernel> = convolutions.own.iter().filter(|own| own.supports(call)).copied().collect();
+    assert!(!own.is_empty() || test.gpu.sm < 80, "{call}");
+    let inputs = Inputs::random(call, precision);
+    let expected = inputs.on_cpu(call);
+    for kernel in own {
+        let plan = Planned::Own(kernel);
+        let actual = inputs.by(test, convolutions, call, &plan);
+        let error = relative_error(&actual, &expected);
+        assert!(error <= tolerance(precision), "{call} in {precision:?} by {}: off by {error:e}", kernel.name());
+        assert_eq!(actual, inputs.by(test, convolutions, call, &plan), "{call} by {}: two runs", kernel.name());
+    }
+}
+
 #[test]
-fn own_kernels_match_the_cpu() {
+fn own_3x3_kernels_match_the_cpu() {
     let test = test_gpu();
     for precision in [Precision::Bf16, Precision::F16] {
         let convolutions = convolutions(precision);
         let specs = [spec(3, 1, 1, 16, 16), spec(3, 1, 1, 32, 32), spec(3, 1, 1, 48, 48), spec(3, 1, 4, 64, 64)];
         for (spec, pass) in specs.into_iter().flat_map(|spec| PASSES.map(|pass| (spec, pass))) {
             for (n, h, w) in [(1, 1, 1), (1, 5, 7), (2, 21, 35), (8, 40, 40)] {
-                let call = ConvCall { pass, spec, n, h, w };
-                let own: Vec<Kernel> = convolutions.own.iter().filter(|own| own.supports(&call)).copied().collect();
-                assert!(!own.is_empty() || test.gpu.sm < 80, "{call}");
-                let inputs = Inputs::random(&call, precision);
-                let expected = inputs.on_cpu(&call);
-                for kernel in own {
-                    let plan = Planned::Own(kernel);
-                    let actual = inputs.by(&test, &convolutions, &call, &plan);
-                    let error = relative_error(&actual, &expected);
-                    assert!(error <= tolerance(precision), "{call} in {precision:?} by {}: off by {error:e}", kernel.name());
-                    assert_eq!(actual, inputs.by(&test, &convolutions, &call, &plan), "{call} by {}: two runs", kernel.name());
+                assert_own_match_the_cpu(&test, &convolutions, &ConvCall { pass, spec, n, h, w });
+            }
+        }
+    }
+}
+
+/// Widths that are no multiple of 8 are read another way.
+#[test]
+fn the_own_stem_matches_the_cpu() {
+    let test = test_gpu();
+    for precision in [Precision::Bf16, Precision::F16] {
+        let convolutions = convolutions(precision);
+        for (out_channels, pass) in [16, 32, 64].into_iter().flat_map(|out| PASSES.map(|pass| (out, pass))) {
+            let spec = spec(3, 2, 1, 3, out_channels);
+            for (n, h, w) in [(1, 1, 1), (1, 5, 7), (2, 21, 131), (3, 13, 136), (2, 320, 320)] {
+                if pass != ConvPass::BackwardInput {
+                    assert_own_match_the_cpu(&test, &convolutions, &ConvCall { pass, spec, n, h, w });
                 }
             }
         }

@@ -4,10 +4,11 @@
 //!
 //! Statistics, sums, parameters and their gradients are f32, one row of C a vector; all else is in the compute type.
 
+use super::Precision;
 use super::gpu::{Args, Launch};
 use super::kernels::Kernels;
 use super::pieces::{Piece, Pieces};
-use super::tiling::{Access, Extent, Strided, Target, Tiling};
+use super::tiling::{Access, Extent, Runs, Strided, Target, Tiling};
 use crate::engine::op::{Act, BN_EPS, BN_MOMENTUM};
 
 /// One batch norm and what it is applied to.
@@ -49,21 +50,53 @@ pub const N_COUNTERS: usize = 64;
 /// As in `kernels/bn_act.cu`.
 const MAX_CHANNELS: usize = 256;
 const MAX_SUM_CHANNELS: usize = 64;
-const STATS_THREADS: usize = 512;
-const N_THREADS: usize = 256;
+const APPLY_THREADS: usize = 256;
+const SUM_THREADS: usize = 1024;
+const FEW_SUM_THREADS: usize = 512;
 /// Packets of four elements: with more channels a thread, their factors would take the registers that loads in flight need.
 const LANES: usize = 4;
 
-/// Blocks that a multiprocessor holds at once, by registers.
-const STATS_BLOCKS: usize = 2;
-const FORWARD_BLOCKS: usize = 4;
-const BACKWARD_BLOCKS: usize = 3;
+/// A kernel, and what `kernels/bn_act.cu` says of it.
+#[derive(Clone, Copy)]
+struct Variant {
+    name: &'static str,
+    n_threads: usize,
+    /// Pixels for which a thread loads at once, with elements of two bytes.
+    in_flight: usize,
+    /// Blocks that a multiprocessor holds at once, by registers. Sums are made by one.
+    n_resident: usize,
+}
+
+impl Variant {
+    fn of_sums(name: &'static str, n_threads: usize, in_flight: usize) -> Self {
+        Self { name, n_threads, in_flight, n_resident: 1 }
+    }
+
+    fn without_sums(name: &'static str, in_flight: usize, n_resident: usize) -> Self {
+        Self { name, n_threads: APPLY_THREADS, in_flight, n_resident }
+    }
+
+    fn runs(self, kernels: &Kernels, tiling: Tiling, n_pixels: usize) -> Runs {
+        let in_flight = match kernels.precision() {
+            Precision::F32 => (self.in_flight / 2).max(1),
+            Precision::F16 | Precision::Bf16 => self.in_flight,
+        };
+        tiling.runs(n_pixels, in_flight, self.n_resident * kernels.gpu().n_multiprocessors)
+    }
+}
 
 /// Bytes of workspace for launches with up to `n_channels` channels.
 pub fn scratch_bytes(kernels: &Kernels, n_channels: usize) -> usize {
-    // There are at most so many blocks; a row of sums of one has at most so many channels, or there is one block for each chunk.
-    let most_sums = BACKWARD_BLOCKS.max(STATS_BLOCKS) * kernels.gpu().n_multiprocessors * MAX_SUM_CHANNELS;
-    3 * size_of::<f32>() * most_sums.max(n_channels)
+    // Three sums of each channel of each block. There is a block for each multiprocessor, or one for each chunk of channels.
+    let n_blocks = kernels.gpu().n_multiprocessors.max(n_channels.div_ceil(MAX_SUM_CHANNELS));
+    3 * size_of::<f32>() * n_blocks * MAX_SUM_CHANNELS
+}
+
+/// The most pieces that hold the same channel.
+fn overlap(pieces: &[Piece]) -> usize {
+    // Where the number is greatest, a piece begins.
+    let holding = |channel: i32| pieces.iter().filter(|piece| (piece.first..piece.first + piece.count).contains(&channel)).count();
+    pieces.iter().map(|piece| holding(piece.first)).max().unwrap_or(0)
 }
 
 /// `Branch` in `kernels/bn_act.cu`.
@@ -107,13 +140,11 @@ fn ys(branches: &[Branch]) -> impl Iterator<Item = Strided> {
     branches.iter().map(|branch| branch.y)
 }
 
-/// Blocks that sum over pixels: how many, and how many pixels each has.
-fn sum_blocks(tiling: Tiling, n_pixels: usize, max_blocks: usize) -> (usize, usize) {
+/// How channels are shared by blocks that sum over pixels.
+fn sum_tiling(access: Access, n_channels: usize, n_threads: usize) -> Tiling {
+    let tiling = Tiling::new(access, n_channels, MAX_SUM_CHANNELS, n_threads);
     assert!(tiling.n_chunks <= N_COUNTERS, "more than {} channels", N_COUNTERS * MAX_SUM_CHANNELS);
-    // Four pixels a thread at least: a block costs a partial sum.
-    let n_blocks = tiling.n_blocks(n_pixels, 4, max_blocks);
-    let block_pixels = n_pixels.div_ceil(n_blocks).next_multiple_of(tiling.rows);
-    (n_pixels.div_ceil(block_pixels), block_pixels)
+    tiling
 }
 
 /// Statistics of the batch into `stats`, and the running ones moved towards them: `bn_stats_batch` of the CPU.
@@ -121,14 +152,16 @@ pub fn bn_stats_batch(kernels: &Kernels, y: Strided, extent: Extent, stats: u64,
     let Extent { n_pixels, n_channels } = extent;
     assert!(n_pixels > 0, "statistics of nothing");
     let access = Access::of(kernels.precision(), LANES, n_channels, &[y], &[]);
-    let tiling = Tiling::new(access, n_channels, MAX_SUM_CHANNELS, STATS_THREADS);
-    let (n_blocks, block_pixels) = sum_blocks(tiling, n_pixels, STATS_BLOCKS * kernels.gpu().n_multiprocessors);
+    let variant = Variant::of_sums(access.pick("bn_stats_batch_vec", "bn_stats_batch_scalar"), SUM_THREADS, 8);
+    let tiling = sum_tiling(access, n_channels, variant.n_threads);
+    let Runs { n_blocks, run_pixels } = variant.runs(kernels, tiling, n_pixels);
     let args = Args::new()
         .with(y.address)
         .with(y.pixel_stride as i32)
         .with(n_pixels as i32)
         .with(n_channels as i32)
-        .with(block_pixels as i32)
+        .with(run_pixels as i32)
+        .with(1.0 / n_pixels as f64)
         .with(BN_EPS)
         .with(BN_MOMENTUM)
         .with(scratch.workspace)
@@ -136,7 +169,7 @@ pub fn bn_stats_batch(kernels: &Kernels, y: Strided, extent: Extent, stats: u64,
         .with(stats)
         .with(running.map_or(0, |running| running.mean))
         .with(running.map_or(0, |running| running.var));
-    tiling.launch(kernels.get(access.pick("bn_stats_batch_vec", "bn_stats_batch_scalar")), n_blocks, args)
+    tiling.launch(kernels.get(variant.name), n_blocks, args)
 }
 
 /// Statistics from the running ones into `stats`.
@@ -157,11 +190,14 @@ pub fn bn_act_forward(
     let Extent { n_pixels, n_channels } = extent;
     let tensors: Vec<Strided> = ys(branches).chain(residual).collect();
     let access = Access::of(kernels.precision(), LANES, n_channels, &tensors, outs);
-    let tiling = Tiling::new(access, n_channels, MAX_CHANNELS, N_THREADS);
-    let name = match branches.len() {
-        1 => access.pick("bn_act_forward_1_vec", "bn_act_forward_1_scalar"),
-        _ => access.pick("bn_act_forward_2_vec", "bn_act_forward_2_scalar"),
+    let variant = match (branches.len(), residual) {
+        (1, None) => Variant::without_sums(access.pick("bn_act_forward_1_vec", "bn_act_forward_1_scalar"), 8, 4),
+        (1, Some(_)) => Variant::without_sums(access.pick("bn_act_forward_1_residual_vec", "bn_act_forward_1_residual_scalar"), 4, 4),
+        (_, None) => Variant::without_sums(access.pick("bn_act_forward_2_vec", "bn_act_forward_2_scalar"), 4, 4),
+        (_, Some(_)) => Variant::without_sums(access.pick("bn_act_forward_2_residual_vec", "bn_act_forward_2_residual_scalar"), 4, 4),
     };
+    let tiling = Tiling::new(access, n_channels, MAX_CHANNELS, variant.n_threads);
+    let Runs { n_blocks, run_pixels } = variant.runs(kernels, tiling, n_pixels);
     let args = Args::new()
         .with(branch_args(branches))
         .with(act_arg(act))
@@ -169,9 +205,9 @@ pub fn bn_act_forward(
         .with(residual.map_or(0, |residual| residual.pixel_stride as i32))
         .with(Pieces::new(outs))
         .with(n_pixels as i32)
-        .with(n_channels as i32);
-    let n_blocks = tiling.n_blocks(n_pixels, 4, FORWARD_BLOCKS * kernels.gpu().n_multiprocessors);
-    tiling.launch(kernels.get(name), n_blocks, args)
+        .with(n_channels as i32)
+        .with(run_pixels as i32);
+    tiling.launch(kernels.get(variant.name), n_blocks, args)
 }
 
 /// `out = act(y + bias) + residual`, for networks whose batch norms are folded into their convolutions.
@@ -204,12 +240,9 @@ pub fn bn_act_backward_reduce(
     assert_eq!(branches.len(), gradients.len(), "gradients for each branch");
     let tensors: Vec<Strided> = ys(branches).collect();
     let access = Access::of(kernels.precision(), LANES, n_channels, &tensors, d_outs);
-    let tiling = Tiling::new(access, n_channels, MAX_SUM_CHANNELS, N_THREADS);
-    let (n_blocks, block_pixels) = sum_blocks(tiling, n_pixels, BACKWARD_BLOCKS * kernels.gpu().n_multiprocessors);
-    let name = match branches.len() {
-        1 => access.pick("bn_act_backward_reduce_1_vec", "bn_act_backward_reduce_1_scalar"),
-        _ => access.pick("bn_act_backward_reduce_2_vec", "bn_act_backward_reduce_2_scalar"),
-    };
+    let variant = reduce_variant(access, branches.len(), act, overlap(d_outs));
+    let tiling = sum_tiling(access, n_channels, variant.n_threads);
+    let Runs { n_blocks, run_pixels } = variant.runs(kernels, tiling, n_pixels);
     let second = gradients.get(1).copied().unwrap_or(BnGradients { gamma: 0, beta: 0 });
     let args = Args::new()
         .with(Pieces::new(d_outs))
@@ -217,12 +250,27 @@ pub fn bn_act_backward_reduce(
         .with(act_arg(act))
         .with(n_pixels as i32)
         .with(n_channels as i32)
-        .with(block_pixels as i32)
+        .with(run_pixels as i32)
         .with(scratch.workspace)
         .with(scratch.counters)
         .with(sums)
         .with([gradients[0].gamma, second.gamma, gradients[0].beta, second.beta]);
-    tiling.launch(kernels.get(name), n_blocks, args)
+    tiling.launch(kernels.get(variant.name), n_blocks, args)
+}
+
+/// The kernel for so many pieces that hold the same channel.
+fn reduce_variant(access: Access, n_branches: usize, act: Act, n_pieces: usize) -> Variant {
+    match (access, n_branches, act, n_pieces) {
+        (Access::Packets(_), 1, Act::Silu, 0..=1) => Variant::of_sums("bn_act_backward_reduce_1_vec_1", SUM_THREADS, 4),
+        (Access::Packets(_), 1, Act::Silu, 2) => Variant::of_sums("bn_act_backward_reduce_1_vec_2", FEW_SUM_THREADS, 5),
+        (Access::Packets(_), 1, Act::Silu, 3) => Variant::of_sums("bn_act_backward_reduce_1_vec_3", FEW_SUM_THREADS, 4),
+        (Access::Packets(_), 1, Act::Silu, 4..=5) => Variant::of_sums("bn_act_backward_reduce_1_vec_5", FEW_SUM_THREADS, 3),
+        (Access::Packets(_), 1, ..) => Variant::of_sums("bn_act_backward_reduce_1_vec", FEW_SUM_THREADS, 2),
+        (Access::Packets(_), 2, Act::Silu, 0..=1) => Variant::of_sums("bn_act_backward_reduce_2_vec_1", FEW_SUM_THREADS, 4),
+        (Access::Packets(_), ..) => Variant::of_sums("bn_act_backward_reduce_2_vec", FEW_SUM_THREADS, 1),
+        (Access::Elements, 1, ..) => Variant::of_sums("bn_act_backward_reduce_1_scalar", FEW_SUM_THREADS, 1),
+        (Access::Elements, ..) => Variant::of_sums("bn_act_backward_reduce_2_scalar", FEW_SUM_THREADS, 1),
+    }
 }
 
 /// The gradients of the branches (overwritten) and of the residual, which is the sum of `d_outs`. `sums` is what
@@ -241,11 +289,9 @@ pub fn bn_act_backward(
     assert_eq!(branches.len(), d_ys.len(), "a gradient for each branch");
     let tensors: Vec<Strided> = ys(branches).chain(d_ys.iter().copied()).chain(d_residual.map(|target| target.tensor)).collect();
     let access = Access::of(kernels.precision(), LANES, n_channels, &tensors, d_outs);
-    let tiling = Tiling::new(access, n_channels, MAX_CHANNELS, N_THREADS);
-    let (name, pixels_per_thread) = match branches.len() {
-        1 => (access.pick("bn_act_backward_1_vec", "bn_act_backward_1_scalar"), 4),
-        _ => (access.pick("bn_act_backward_2_vec", "bn_act_backward_2_scalar"), 2),
-    };
+    let variant = backward_variant(access, branches.len(), act, overlap(d_outs), d_residual.is_some());
+    let tiling = Tiling::new(access, n_channels, MAX_CHANNELS, variant.n_threads);
+    let Runs { n_blocks, run_pixels } = variant.runs(kernels, tiling, n_pixels);
     let mut gradients = [BranchGradientArg::default(); 2];
     for (gradient, d_y) in gradients.iter_mut().zip(d_ys) {
         *gradient = BranchGradientArg { d_y: d_y.address, pixel_stride: d_y.pixel_stride as i32, unused: 0 };
@@ -260,9 +306,24 @@ pub fn bn_act_backward(
         .with(d_residual.map_or(0, |target| target.tensor.pixel_stride as i32))
         .with(i32::from(d_residual.is_some_and(|target| target.accumulate)))
         .with(n_pixels as i32)
-        .with(n_channels as i32);
-    let n_blocks = tiling.n_blocks(n_pixels, pixels_per_thread, BACKWARD_BLOCKS * kernels.gpu().n_multiprocessors);
-    tiling.launch(kernels.get(name), n_blocks, args)
+        .with(n_channels as i32)
+        .with(run_pixels as i32);
+    tiling.launch(kernels.get(variant.name), n_blocks, args)
+}
+
+/// As [`reduce_variant`]; only the kernels for many pieces write the gradient of a residual.
+fn backward_variant(access: Access, n_branches: usize, act: Act, n_pieces: usize, has_residual: bool) -> Variant {
+    match (access, n_branches, act, if has_residual { n_pieces.max(4) } else { n_pieces }) {
+        (Access::Packets(_), 1, Act::Silu, 0..=1) => Variant::without_sums("bn_act_backward_1_vec_1", 4, 4),
+        (Access::Packets(_), 1, Act::Silu, 2) => Variant::without_sums("bn_act_backward_1_vec_2", 3, 4),
+        (Access::Packets(_), 1, Act::Silu, 3) => Variant::without_sums("bn_act_backward_1_vec_3", 2, 3),
+        (Access::Packets(_), 1, Act::Silu, 4..=5) => Variant::without_sums("bn_act_backward_1_vec_5", 2, 2),
+        (Access::Packets(_), 1, ..) => Variant::without_sums("bn_act_backward_1_vec", 1, 2),
+        (Access::Packets(_), 2, Act::Silu, 0..=1) => Variant::without_sums("bn_act_backward_2_vec_1", 3, 3),
+        (Access::Packets(_), ..) => Variant::without_sums("bn_act_backward_2_vec", 1, 2),
+        (Access::Elements, 1, ..) => Variant::without_sums("bn_act_backward_1_scalar", 1, 2),
+        (Access::Elements, ..) => Variant::without_sums("bn_act_backward_2_scalar", 1, 2),
+    }
 }
 
 #[cfg(all(test, feature = "gpu-tests"))]
@@ -289,7 +350,10 @@ mod tests {
             (Shape::new(2, 20, 20, 80), ODD, Spread::Whole),
             (Shape::new(1, 3, 2, 1030), PACKED, Spread::Halves),
             (Shape::new(16, 20, 20, 512), PACKED, Spread::Whole),
-            (Shape::new(2, 160, 160, 64), PACKED, Spread::Whole),
+            (Shape::new(1, 40, 40, 48), ALIGNED, Spread::Copies(3)),
+            (Shape::new(3, 7, 11, 32), PACKED, Spread::Copies(5)),
+            // Whole runs of pixels for each of 132 multiprocessors.
+            (Shape::new(2, 176, 192, 64), PACKED, Spread::Whole),
             (Shape::new(1, 320, 320, 16), ALIGNED, Spread::Halves),
         ]
     }
@@ -493,7 +557,13 @@ mod tests {
         let random = &mut Random::new(5);
         for precision in PRECISIONS {
             for (shape, layout, spread) in cases() {
-                for (n_branches, act, accumulate) in [(1, Act::Silu, None), (1, Act::None, Some(true)), (2, Act::Silu, Some(false))] {
+                for (n_branches, act, accumulate) in [
+                    (1, Act::Silu, None),
+                    (1, Act::Silu, Some(true)),
+                    (1, Act::None, Some(true)),
+                    (2, Act::Silu, None),
+                    (2, Act::Silu, Some(false)),
+                ] {
                     check_backward(&gpu, random, shape, layout, spread, precision, n_branches, act, accumulate);
                 }
             }

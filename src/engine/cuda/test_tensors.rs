@@ -101,6 +101,8 @@ pub(crate) enum Spread {
     Halves,
     /// Only the second half.
     Gap,
+    /// All of it, so many times.
+    Copies(usize),
     /// As many pieces as there can be.
     Many,
 }
@@ -113,6 +115,7 @@ impl Spread {
             Self::Whole => vec![all],
             Self::Halves => vec![all, low, high],
             Self::Gap => vec![high],
+            Self::Copies(n) => vec![all; n],
             Self::Many => vec![low, high, all, high, low, all, all, high],
         };
         ranges.into_iter().filter(|range| range[1] > 0).collect()

@@ -88,6 +88,13 @@ impl Access {
     }
 }
 
+/// How pixels are dealt out: block b takes the runs b, b + `n_blocks`, and so on, of `run_pixels` each (the last may be shorter).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runs {
+    pub n_blocks: usize,
+    pub run_pixels: usize,
+}
+
 /// The shape of a block, and how many of them the channels need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiling {
@@ -120,6 +127,18 @@ impl Tiling {
         let most = (max_blocks / self.n_chunks).max(1);
         n_runs.div_ceil(n_runs.div_ceil(most))
     }
+
+    /// Runs of at most `rows * pixels_per_thread` pixels for at most `max_blocks` in all. Where each block takes few of them, they
+    /// are so short that all blocks take as many; else they have all pixels that a block can take, which needs no guards.
+    pub fn runs(self, n_pixels: usize, pixels_per_thread: usize, max_blocks: usize) -> Runs {
+        const MANY_ROUNDS: usize = 8;
+        let most_pixels = self.rows * pixels_per_thread;
+        let most_blocks = (max_blocks / self.n_chunks).max(1);
+        let n_rounds = n_pixels.div_ceil(most_pixels * most_blocks).max(1);
+        let equal_share = n_pixels.div_ceil(n_rounds * most_blocks).max(self.rows);
+        let run_pixels = if n_rounds < MANY_ROUNDS { equal_share } else { most_pixels };
+        Runs { n_blocks: n_pixels.div_ceil(run_pixels).clamp(1, most_blocks), run_pixels }
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +160,15 @@ mod tests {
     }
 
     #[test]
+    fn few_runs_are_as_many_for_each_block() {
+        // 1,020 threads of 12 groups: rows of 85 pixels.
+        let tiling = Tiling::new(Access::Packets(4), 48, 64, 1024);
+        assert_eq!(tiling.runs(102_400, 4, 132), Runs { n_blocks: 132, run_pixels: 259 });
+        assert_eq!(tiling.runs(6_553_600, 4, 132), Runs { n_blocks: 132, run_pixels: 340 });
+        assert_eq!(tiling.runs(1, 4, 132), Runs { n_blocks: 1, run_pixels: 85 });
+    }
+
+    #[test]
     fn blocks_cover_all_channels_and_pixels() {
         for access in [Access::Packets(8), Access::Packets(4), Access::Elements] {
             for n_channels in [1, 3, 16, 24, 80, 96, 512, 1000, 2048] {
@@ -151,6 +179,10 @@ mod tests {
                 for n_pixels in [1, 7, 6400, 6_553_600] {
                     let n_blocks = tiling.n_blocks(n_pixels, 4, 528);
                     assert!(n_blocks >= 1 && (n_blocks == 1 || n_blocks * tiling.n_chunks <= 528));
+                    let Runs { n_blocks, run_pixels } = tiling.runs(n_pixels, 4, 132);
+                    assert!(n_blocks >= 1 && (n_blocks == 1 || n_blocks * tiling.n_chunks <= 132));
+                    assert!((tiling.rows..=4 * tiling.rows).contains(&run_pixels));
+                    assert!((n_blocks - 1) * run_pixels < n_pixels, "each block has a run");
                 }
             }
         }

@@ -49,6 +49,9 @@ pub struct Hyp {
     /// Added to the largest assignment metric of a box before it divides (1e-9 as published). A class whose scores have sunk so
     /// far that its metrics are below this has no targets left to learn from.
     pub score_eps: f64,
+    /// A new network starts with boxes of the median side of the train split's, instead of 15 cells as published. Small objects
+    /// overlap those so little that on some hundred pictures their class may never be learnt.
+    pub fit_first_boxes: bool,
     /// Ranges of the gains: each is drawn from `1 - x ..= 1 + x`.
     pub hsv_h: f64,
     pub hsv_s: f64,
@@ -84,6 +87,7 @@ impl Hyp {
             dfl: 1.5,
             cls_pw: 1.0,
             score_eps: 1e-9,
+            fit_first_boxes: false,
             hsv_h: 0.015,
             hsv_s: 0.7,
             hsv_v: 0.4,
@@ -111,6 +115,7 @@ impl Hyp {
             cos_lr: true,
             ema_decay: 0.999,
             ema_tau: 200.0,
+            fit_first_boxes: true,
             ..Self::scratch_high()
         }
     }

@@ -107,6 +107,18 @@ impl TrainSet {
         Ok(Some(set))
     }
 
+    /// The median side of all boxes, in input pixels; the side of a box is the root of its area.
+    pub fn median_side(&self) -> Option<f32> {
+        let side = |image: &TrainImage, label: &Label| {
+            let bbox = label.bbox.to_xyxy(image.fitted);
+            ((bbox.x2 - bbox.x1) * (bbox.y2 - bbox.y1)).sqrt()
+        };
+        let mut sides: Vec<f32> =
+            self.images.iter().flat_map(|image| image.labels.iter().map(move |label| side(image, label))).filter(|side| *side > 0.0).collect();
+        sides.sort_by(f32::total_cmp);
+        sides.get(sides.len() / 2).copied()
+    }
+
     pub fn n_labels(&self) -> usize {
         self.images.iter().map(|image| image.labels.len()).sum()
     }

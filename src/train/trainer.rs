@@ -83,13 +83,16 @@ pub fn train(config: &TrainConfig, sink: &mut Sink) -> Result<TrainSummary, Trai
     let keep_bytes = memory::available_bytes() / 2;
     let val_options = ValOptions { device: config.device, ..ValOptions::new(Split::Val, config.imgsz) };
     let mut validator = Validator::new(&dataset, val_options, usize::try_from(keep_bytes / 8).unwrap_or(usize::MAX))?;
-    let network = start_network(&config, &dataset, &mut notes)?;
+    let mut network = start_network(&config, &dataset, &mut notes)?;
     let mut preparing = |done, total| sink(TrainEvent::Progress { stage: TrainStage::Preparing, done, total });
     let Some(set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
         return Err(TrainError::Cancelled);
     };
     let (hyp, hyp_notes) = config.hyp.resolve(set.images.len())?;
     notes.extend(hyp_notes);
+    if let Some(side) = set.median_side().filter(|_| hyp.fit_first_boxes && config.weights.is_none()) {
+        network.start_with_boxes_of(side);
+    }
     notes.extend(picture_notes(&set, &validator));
 
     let spec = StepSpec { side: set.imgsz as usize, truth_rows: set.truth_rows(), hyp: hyp.clone(), weight_decay: 0.0 };

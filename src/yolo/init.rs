@@ -52,6 +52,53 @@ fn head_bias(branch: &str, n_classes: usize) -> Option<f32> {
     Some((5.0 / n_classes as f64 / cells).ln() as f32)
 }
 
+/// Sets the last biases of the box branches so that a new network's boxes have about this side (input pixels), at every level,
+/// instead of 15 cells.
+///
+/// A box learns with the weight of its overlap. Objects far smaller than the first boxes overlap them so little that their class can
+/// be given up before its boxes fit; on some hundred pictures that is not made good later.
+pub(super) fn fill_box_side(params: &mut Params, head: &str, side: f32) {
+    for id in params.ids().collect::<Vec<_>>() {
+        let name = params.spec(id).name.clone();
+        let Some(level) = name.strip_prefix(head).and_then(box_branch_level) else { continue };
+        let values = params.get_mut(id);
+        let reg_max = values.len() / 4;
+        let distance = f64::from(side) / 2.0 / STRIDES[level] as f64;
+        let distribution = distribution_around(distance.min(reg_max as f64 - 1.5), reg_max);
+        for side in values.chunks_exact_mut(reg_max) {
+            side.copy_from_slice(&distribution);
+        }
+    }
+}
+
+/// The level of a box branch's last bias by its name after the head row's (`.cv4.1.2.bias`).
+fn box_branch_level(branch: &str) -> Option<usize> {
+    let mut parts = branch.strip_suffix(".2.bias")?.strip_prefix(".cv")?.split('.');
+    let branch: usize = parts.next()?.parse().ok()?;
+    let level: usize = parts.next()?.parse().ok()?;
+    (branch.is_multiple_of(2) && level < STRIDES.len()).then_some(level)
+}
+
+/// Logits of a broad distribution over bins with this mean.
+fn distribution_around(mean: f64, reg_max: usize) -> Vec<f32> {
+    /// Bins: wide enough that every bin keeps a share to learn from.
+    const WIDTH: f64 = 2.0;
+    let logits = |centre: f64| -> Vec<f64> { (0..reg_max).map(|bin| -((bin as f64 - centre) / WIDTH).powi(2) / 2.0).collect() };
+    let mean_of = |logits: &[f64]| {
+        let shares: Vec<f64> = logits.iter().map(|logit| logit.exp()).collect();
+        shares.iter().enumerate().map(|(bin, share)| bin as f64 * share).sum::<f64>() / shares.iter().sum::<f64>()
+    };
+    // The bell is cut off at both ends, so its centre is searched for: the mean grows with it.
+    let (mut low, mut high) = (-20.0, reg_max as f64 + 20.0);
+    for _ in 0..60 {
+        let centre = f64::midpoint(low, high);
+        if mean_of(&logits(centre)) < mean { low = centre } else { high = centre }
+    }
+    let logits = logits(low);
+    let peak = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    logits.into_iter().map(|logit| (logit - peak) as f32).collect()
+}
+
 fn fan_in(spec: &ParamSpec) -> usize {
     spec.dims[1..].iter().product()
 }
@@ -97,6 +144,21 @@ mod tests {
         let bias = |name| network.params.get(network.params.find(name).unwrap());
         assert_eq!(bias("model.29.cv4.1.2.bias"), [1.0; 64]);
         assert!((bias("model.29.cv3.2.2.bias")[2] + 5.480639).abs() < 1e-5);
+    }
+
+    #[test]
+    fn first_boxes_have_the_side_that_was_asked_for() {
+        let mut network = Network::new(Model::dual(ModelSize::T), 3, 0);
+        network.start_with_boxes_of(24.0);
+        for level in 0..3 {
+            let id = network.params.find(&format!("model.29.cv2.{level}.2.bias")).unwrap();
+            for logits in network.params.get(id).chunks(16) {
+                let shares: Vec<f64> = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
+                let mean = shares.iter().enumerate().map(|(bin, share)| bin as f64 * share).sum::<f64>() / shares.iter().sum::<f64>();
+                assert!((2.0 * mean * STRIDES[level] as f64 - 24.0).abs() < 0.1, "level {level}: {mean}");
+                assert!(logits.iter().all(|logit| logit.is_finite()));
+            }
+        }
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Network {
         Self { model, form: Form::Train, n_classes, params }
     }
 
+    /// Lets a new network start with boxes of about this side (input pixels); published networks start with 15 cells.
+    pub fn start_with_boxes_of(&mut self, side: f32) {
+        init::fill_box_side(&mut self.params, &head_name(self.model), side);
+    }
+
     /// The forward graph. `bn` says where batch norms of the train form take their statistics; a deploy form has none.
     ///
     /// # Panics

@@ -89,6 +89,7 @@ impl Handle {
     /// Gives a plan to the stream.
     pub fn execute(&self, plan: &Plan, pack: &VariantPack) -> Result<(), CudaError> {
         self.gpu.bind()?;
+        let _door = self.gpu.enter();
         // SAFETY: all three live and are finalized; that the addresses are valid is the promise of who made the pack.
         check("cudnnBackendExecute", unsafe { sys::cudnnBackendExecute(self.raw, plan.descriptor.raw, pack.0.raw) })
     }

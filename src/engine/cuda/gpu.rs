@@ -4,9 +4,12 @@
 //!
 //! Everything is ordered by that stream. Nothing here waits for the GPU but the functions that say so. A [`Launch`] holds
 //! pointers as numbers: whoever makes one keeps the memory alive for as long as it is used.
+//!
+//! Several threads may use one `Gpu`. While one records a graph, the others wait, or their work would be recorded too.
 
 use std::ffi::{CStr, CString, c_void};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUevent, CUfunction, CUfunction_attribute, CUgraphExec, CUmodule, CUresult, CUstream,
@@ -28,6 +31,17 @@ pub struct Gpu {
     device: CUdevice,
     context: CUcontext,
     stream: CUstream,
+    /// Held while something is given to the stream, and for a whole recording.
+    door: Mutex<()>,
+    /// Which thread records a graph; 0: none.
+    recording: AtomicU64,
+}
+
+/// A number for this thread, not 0.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
 }
 
 // SAFETY: the driver's handles may be used from any thread in which the context is current, which every method sees to.
@@ -98,7 +112,16 @@ impl Gpu {
             device,
             context,
             stream,
+            door: Mutex::new(()),
+            recording: AtomicU64::new(0),
         }))
+    }
+
+    /// To be held while something is given to the stream: waits while another thread records a graph.
+    pub fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+        // Only this thread itself can have stored its number.
+        let is_recording = self.recording.load(Ordering::Relaxed) == this_thread();
+        (!is_recording).then(|| self.door.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes the context current in this thread. Methods that talk to the driver do it themselves.
@@ -122,10 +145,11 @@ impl Gpu {
     }
 
     /// Waits until all work that was given to the stream is done.
-    pub fn synchronize(&self) -> Result<(), CudaError> {
-        self.bind()?;
-        // SAFETY: the stream lives as long as `self`.
-        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) })
+    pub fn synchronize(self: &Arc<Self>) -> Result<(), CudaError> {
+        // Not by the stream, which another thread may begin to record meanwhile.
+        let now = self.event()?;
+        now.record()?;
+        now.wait()
     }
 
     /// Memory with undefined content; `bytes` may be 0.
@@ -150,6 +174,7 @@ impl Gpu {
 
     /// Zeros `bytes` from `address` on, in the stream.
     pub fn zero(&self, address: u64, bytes: usize) -> Result<(), CudaError> {
+        let _door = self.enter();
         // SAFETY: as for launches, the caller keeps the memory alive and inside its buffer.
         check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.stream) })
     }
@@ -157,6 +182,7 @@ impl Gpu {
     /// Copies from pinned host memory in the stream; the caller leaves `from` alone until the copy is done.
     pub fn copy_in(&self, to: u64, from: &Pinned, bytes: usize) -> Result<(), CudaError> {
         assert!(bytes <= from.bytes);
+        let _door = self.enter();
         // SAFETY: `from` is pinned and long enough; `to` is the caller's promise.
         check("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.pointer.cast_const(), bytes, self.stream) })
     }
@@ -164,12 +190,14 @@ impl Gpu {
     /// Copies to pinned host memory in the stream; the content is there once an event recorded after it is done.
     pub fn copy_out(&self, to: &Pinned, from: u64, bytes: usize) -> Result<(), CudaError> {
         assert!(bytes <= to.bytes);
+        let _door = self.enter();
         // SAFETY: `to` is pinned and long enough; `from` is the caller's promise.
         check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer, from, bytes, self.stream) })
     }
 
     /// Copies inside the device's memory, in the stream.
     pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
+        let _door = self.enter();
         // SAFETY: both ranges are the caller's promise.
         check("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
     }
@@ -180,6 +208,7 @@ impl Gpu {
             launch.args.starts.iter().map(|&start| launch.args.words[start..].as_ptr().cast_mut().cast()).collect();
         let [gx, gy, gz] = launch.grid;
         let [bx, by, bz] = launch.block;
+        let _door = self.enter();
         // SAFETY: the parameters point to as many values as the launcher pushed for this kernel, in the kernel's order and types
         // (the launcher's promise); the driver copies them before it returns.
         let result = unsafe {
@@ -203,10 +232,13 @@ impl Gpu {
     /// Records what `issue` gives to the stream as a graph instead of running it.
     pub fn capture(self: &Arc<Self>, issue: impl FnOnce() -> Result<(), CudaError>) -> Result<CapturedGraph, CudaError> {
         self.bind()?;
+        let _door = self.enter();
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives as long as `self` and is not the null stream.
         check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.stream, mode) })?;
+        self.recording.store(this_thread(), Ordering::Relaxed);
         let issued = issue();
+        self.recording.store(0, Ordering::Relaxed);
         let mut graph = std::ptr::null_mut();
         // SAFETY: `graph` is a live variable; ends the capture also after an error.
         let ended = check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.stream, &raw mut graph) });
@@ -275,10 +307,12 @@ impl DeviceBuffer {
         let bytes = size_of_val(values);
         assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
         self.gpu.bind()?;
+        let door = self.gpu.enter();
         // SAFETY: both ranges are valid, and the host's is not let go before the copy is done.
         unsafe {
             check("cuMemcpyHtoD", sys::cuMemcpyHtoDAsync_v2(self.address + offset as u64, values.as_ptr().cast(), bytes, self.gpu.stream))?;
         }
+        drop(door);
         self.gpu.synchronize()
     }
 
@@ -288,6 +322,7 @@ impl DeviceBuffer {
         let bytes = size_of_val(values.as_slice());
         assert!(offset + bytes <= self.bytes, "{bytes} bytes at {offset} of {}", self.bytes);
         self.gpu.bind()?;
+        let door = self.gpu.enter();
         // SAFETY: both ranges are valid, and the host's is not let go before the copy is done.
         unsafe {
             check(
@@ -295,6 +330,7 @@ impl DeviceBuffer {
                 sys::cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), self.address + offset as u64, bytes, self.gpu.stream),
             )?;
         }
+        drop(door);
         self.gpu.synchronize()?;
         Ok(values)
     }
@@ -302,6 +338,7 @@ impl DeviceBuffer {
     /// Sets every byte, in the stream.
     pub fn fill(&self, byte: u8) -> Result<(), CudaError> {
         self.gpu.bind()?;
+        let _door = self.gpu.enter();
         // SAFETY: the range is this buffer's.
         check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(self.address, byte, self.bytes, self.gpu.stream) })
     }
@@ -458,6 +495,7 @@ unsafe impl Send for CapturedGraph {}
 impl CapturedGraph {
     pub fn launch(&self) -> Result<(), CudaError> {
         self.gpu.bind()?;
+        let _door = self.gpu.enter();
         // SAFETY: both live.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.exec, self.gpu.stream) })
     }
@@ -485,6 +523,7 @@ impl Event {
     /// Moves the event to the present end of the stream.
     pub fn record(&self) -> Result<(), CudaError> {
         self.gpu.bind()?;
+        let _door = self.gpu.enter();
         // SAFETY: both live.
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.event, self.gpu.stream) })
     }

@@ -113,8 +113,12 @@ impl TrainSet {
             let bbox = label.bbox.to_xyxy(image.fitted);
             ((bbox.x2 - bbox.x1) * (bbox.y2 - bbox.y1)).sqrt()
         };
-        let mut sides: Vec<f32> =
-            self.images.iter().flat_map(|image| image.labels.iter().map(move |label| side(image, label))).filter(|side| *side > 0.0).collect();
+        let mut sides: Vec<f32> = self
+            .images
+            .iter()
+            .flat_map(|image| image.labels.iter().map(move |label| side(image, label)))
+            .filter(|side| *side > 0.0)
+            .collect();
         sides.sort_by(f32::total_cmp);
         sides.get(sides.len() / 2).copied()
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::bn_act;
 use super::bn_act::{BnGradients, Branch, Running, Scratch, bias_act_forward, bn_act_backward, bn_act_backward_reduce, bn_act_forward};
 use super::cast::{copy_pixels, zero};
-use super::conv::{BoundConv, ConvCall, ConvPass, ConvPlanId, ConvPointers, Search};
+use super::conv::{BoundConv, ConvCall, ConvPass, ConvPlanId, ConvPointers, Convolutions, Search};
 use super::decode::decode;
 use super::error::CudaError;
 use super::gpu::{CapturedGraph, DeviceBuffer, Launch};
@@ -518,18 +518,23 @@ impl Program {
         self.works.insert(0, Work { node: usize::MAX, family, call: Call::Kernel(launch) });
     }
 
-    fn issue(&self, work: &Work) -> Result<(), CudaError> {
-        match &work.call {
+    /// Gives some work to the stream, piece by piece. The plans' lock is always taken before the GPU's door: a search for plans
+    /// holds the one while it records graphs.
+    fn issue(&self, works: &[Work], convolutions: &Convolutions) -> Result<(), CudaError> {
+        works.iter().try_for_each(|work| match &work.call {
             Call::Kernel(launch) => self.runtime.gpu.launch(launch),
-            Call::Conv(bound) => self.runtime.convolutions().run(bound),
-        }
+            Call::Conv(bound) => convolutions.run(bound),
+        })
     }
 
     /// Gives all work to the stream: the first time piece by piece, which loads what is loaded late, then as one graph.
     pub fn run(&mut self) -> Result<(), CudaError> {
         self.runtime.gpu.bind()?;
         if self.has_run && self.graph.is_none() && self.fallback.is_none() {
-            let captured = self.runtime.gpu.capture(|| self.works.iter().try_for_each(|work| self.issue(work)));
+            let captured = {
+                let convolutions = self.runtime.convolutions();
+                self.runtime.gpu.capture(|| self.issue(&self.works, &convolutions))
+            };
             match captured {
                 Ok(graph) => self.graph = Some(graph),
                 Err(error) => self.fallback = Some(error.to_string()),
@@ -538,7 +543,7 @@ impl Program {
         if let Some(graph) = &self.graph {
             return graph.launch();
         }
-        self.works.iter().try_for_each(|work| self.issue(work))?;
+        self.issue(&self.works, &self.runtime.convolutions())?;
         self.has_run = true;
         Ok(())
     }
@@ -546,7 +551,7 @@ impl Program {
     /// Runs everything but what was put first, piece by piece.
     pub fn run_after_input(&self) -> Result<(), CudaError> {
         self.runtime.gpu.bind()?;
-        self.works[1..].iter().try_for_each(|work| self.issue(work))
+        self.issue(&self.works[1..], &self.runtime.convolutions())
     }
 
     /// Runs piece by piece and tells the milliseconds of each, in the order of `works`. Waits.
@@ -554,8 +559,8 @@ impl Program {
         let gpu = &self.runtime.gpu;
         let mut events = vec![gpu.event()?];
         events[0].record()?;
-        for work in &self.works {
-            self.issue(work)?;
+        for work in self.works.chunks(1) {
+            self.issue(work, &self.runtime.convolutions())?;
             let event = gpu.event()?;
             event.record()?;
             events.push(event);

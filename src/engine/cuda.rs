@@ -65,6 +65,9 @@ pub mod tiling;
 #[cfg(feature = "cuda")]
 pub mod training;
 
+/// Batches of bytes that a training holds on the GPU at once: two on their way in, one that is worked on.
+pub const INPUT_COPIES: usize = 3;
+
 /// Number format of activations and of what convolutions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {

@@ -15,6 +15,7 @@ use super::stepper::{PlannedStep, StepSpec};
 use super::train_set::TrainSet;
 use crate::engine::Device;
 use crate::engine::Plan;
+use crate::engine::cuda::INPUT_COPIES;
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::eval::Validator;
@@ -125,7 +126,7 @@ impl Fit<'_> {
         };
         // Values, averages, gradients and what the optimizer remembers; copies and gradients in compute type.
         let parameters = n_parameters * ((3 + remembered) * size_of::<f32>() + 2 * precision.bytes());
-        let pixels = batch * self.spec.side * self.spec.side * 3;
+        let pixels = INPUT_COPIES * batch * self.spec.side * self.spec.side * 3;
         let validation = validator.device_bytes(self.network, precision) + 2 * CONV_WORKSPACE;
         step.plan.arena_bytes + workspace + parameters + pixels + SMALL_THINGS + validation
     }

@@ -31,6 +31,8 @@ pub struct Gpu {
     device: CUdevice,
     context: CUcontext,
     stream: CUstream,
+    /// For copies that run beside the work of `stream`.
+    copy_stream: CUstream,
     /// Held while something is given to the stream, and for a whole recording.
     door: Mutex<()>,
     /// Which thread records a graph; 0: none.
@@ -79,6 +81,7 @@ impl Gpu {
         let mut device = 0;
         let mut context = std::ptr::null_mut();
         let mut stream = std::ptr::null_mut();
+        let mut copy_stream = std::ptr::null_mut();
         let mut driver_version = 0;
         let mut total_bytes = 0;
         let mut name = [0; 128];
@@ -91,6 +94,7 @@ impl Gpu {
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
             check("cuStreamCreate", sys::cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+            check("cuStreamCreate", sys::cuStreamCreate(&raw mut copy_stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
         }
         let attribute = |attribute| {
             let mut value = 0;
@@ -112,6 +116,7 @@ impl Gpu {
             device,
             context,
             stream,
+            copy_stream,
             door: Mutex::new(()),
             recording: AtomicU64::new(0),
         }))
@@ -185,6 +190,21 @@ impl Gpu {
         let _door = self.enter();
         // SAFETY: `from` is pinned and long enough; `to` is the caller's promise.
         check("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.pointer.cast_const(), bytes, self.stream) })
+    }
+
+    /// Copies from pinned host memory beside the work of the stream: begins once `free` has passed (the last reader of `to`), and what
+    /// is given to the stream afterwards waits for it. The caller leaves `from` alone until `ready` has passed.
+    pub fn copy_in_beside(&self, to: u64, from: &Pinned, bytes: usize, free: &Event, ready: &Event) -> Result<(), CudaError> {
+        assert!(bytes <= from.bytes);
+        let _door = self.enter();
+        // SAFETY: streams and events live; `from` is pinned and long enough; `to` is the caller's promise. Waiting for an event that was
+        // never recorded is no wait.
+        unsafe {
+            check("cuStreamWaitEvent", sys::cuStreamWaitEvent(self.copy_stream, free.event, 0))?;
+            check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(to, from.pointer.cast_const(), bytes, self.copy_stream))?;
+            check("cuEventRecord", sys::cuEventRecord(ready.event, self.copy_stream))?;
+            check("cuStreamWaitEvent", sys::cuStreamWaitEvent(self.stream, ready.event, 0))
+        }
     }
 
     /// Copies to pinned host memory in the stream; the content is there once an event recorded after it is done.
@@ -289,6 +309,7 @@ impl Drop for Gpu {
         unsafe {
             sys::cuCtxSetCurrent(self.context);
             sys::cuStreamDestroy_v2(self.stream);
+            sys::cuStreamDestroy_v2(self.copy_stream);
             sys::cuDevicePrimaryCtxRelease_v2(self.device);
         }
     }

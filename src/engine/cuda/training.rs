@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::INPUT_COPIES;
 use super::Precision;
 use super::cast::{f32_to_compute, u8_to_compute};
 use super::conv::ConvPlanId;
@@ -41,7 +42,7 @@ pub struct StepPlan {
 const FIRST_LOSS_SCALE: f32 = 65536.0;
 
 /// Steps that may be on their way at once.
-const SLOTS: usize = 2;
+const SLOTS: usize = INPUT_COPIES - 1;
 
 /// Device memory of a training, by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,9 +74,14 @@ struct Step {
     update: Program,
 }
 
-/// Host memory of one step on its way.
+/// Memory of one step on its way.
 struct Slot {
     pixels: Pinned,
+    /// Where they arrive on the GPU, beside the work of the step before.
+    arrived: DeviceBuffer,
+    /// When they are there, and when the step has taken them.
+    ready: Event,
+    taken: Event,
     truth: Pinned,
     settings: Pinned,
     results: Pinned,
@@ -208,6 +214,9 @@ impl Training {
         let slot = || {
             Ok::<_, CudaError>(Slot {
                 pixels: gpu.pinned(pixels.bytes)?,
+                arrived: gpu.alloc(pixels.bytes)?,
+                ready: gpu.event()?,
+                taken: gpu.event()?,
                 truth: gpu.pinned(plans.iter().map(truth_len).max().unwrap_or(0) * size_of::<f32>())?,
                 settings: gpu.pinned(size_of::<Settings>())?,
                 results: gpu.pinned(size_of::<Results>())?,
@@ -221,7 +230,7 @@ impl Training {
             optimizer: remembered.iter().map(|buffer| buffer.bytes).sum::<usize>() + segments.bytes + norms.bytes,
             activations: activations.bytes,
             workspace: workspace.bytes(),
-            input: pixels.bytes,
+            input: INPUT_COPIES * pixels.bytes,
         };
         let mut buffers = remembered;
         buffers.extend([copies, weight_gradients, gradients, segments, settings, state, norms, activations]);
@@ -272,7 +281,9 @@ impl Training {
         }
         slot.pixels.as_mut_slice::<u8>()[..pixels.len()].copy_from_slice(pixels);
         slot.truth.as_mut_slice::<f32>()[..truth.len()].copy_from_slice(truth);
-        gpu.copy_in(staging.address, &slot.pixels, pixels.len())?;
+        gpu.copy_in_beside(slot.arrived.address, &slot.pixels, pixels.len(), &slot.taken, &slot.ready)?;
+        gpu.copy(staging.address, slot.arrived.address, pixels.len())?;
+        slot.taken.record()?;
         gpu.copy_in(step.truth, &slot.truth, size_of_val(truth))?;
         if let Some(settings) = settings {
             slot.settings.as_mut_slice::<Settings>()[0] = *settings;

@@ -2,6 +2,7 @@
 
 pub mod blocks;
 pub mod init;
+pub mod joined;
 pub mod network;
 pub mod predictor;
 pub mod variant;

@@ -166,11 +166,19 @@ impl Executor {
         let frozen = frozen.get(index).and_then(Option::as_ref);
         let firsts = &plan.graph.nodes[index].firsts;
         operands[index].with_views(&mut arena[*arena_start..], scratch, |inputs, outputs| {
-            if matches!(op, Op::BnAct { .. }) && outputs[0].shape.c < inputs[0].shape.c {
-                // Only a part of the value is wanted.
-                let mut value = vec![0.0; inputs[0].shape.len()];
-                run_op(op, inputs, &mut [ViewMut::packed(&mut value, inputs[0].shape)], lent, frozen);
-                outputs[0].copy_from(View::packed(&value, inputs[0].shape).channels(firsts[0], outputs[0].shape.c));
+            let n_channels = match op {
+                Op::BnAct { .. } => inputs[0].shape.c,
+                Op::Conv { spec, .. } => spec.out_channels,
+                _ => 0,
+            };
+            if outputs.first().is_some_and(|output| output.shape.c < n_channels) {
+                // Only parts of the value are wanted.
+                let shape = Shape { c: n_channels, ..outputs[0].shape };
+                let mut value = vec![0.0; shape.len()];
+                run_op(op, inputs, &mut [ViewMut::packed(&mut value, shape)], lent, frozen);
+                for (output, &first) in outputs.iter_mut().zip(firsts) {
+                    output.copy_from(View::packed(&value, shape).channels(first, output.shape.c));
+                }
                 return;
             }
             // Copies of a part of the value are taken from its first place.

@@ -171,7 +171,7 @@ impl Walk<'_> {
             }
         }
         if self.style == GradientStyle::Pieces {
-            let shape = self.graph.shape(node.outputs[0]);
+            let shape = Shape { c: self.graph.value_channels(node), ..self.graph.shape(node.outputs[0]) };
             while all.len() > MAX_PIECES {
                 let (parts, grads): (Vec<TensorId>, Vec<usize>) = all.drain(..MAX_PIECES).unzip();
                 let sum = self.temporary(shape, &node.name);
@@ -411,7 +411,7 @@ impl Walk<'_> {
         (d_out, grads): (Vec<TensorId>, Vec<usize>),
     ) {
         let name = format!("d {}", node.name);
-        let shape = self.graph.shape(node.outputs[0]);
+        let shape = self.graph.shape(node.inputs[0]);
         let pieces: Vec<(TensorId, usize)> = d_out.iter().copied().zip(grads.iter().copied()).collect();
         let mut inputs = d_out;
         inputs.extend(&node.inputs[..2 * bns.len()]);

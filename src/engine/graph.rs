@@ -129,7 +129,7 @@ impl Graph {
     /// produces it writes the result's slice as one more output of the same value.
     ///
     /// # Panics
-    /// If parts differ in batch, height or width, or a part that is a bare channel slice has no producer of its own.
+    /// If parts differ in batch, height or width, or no single node writes all of a part.
     pub fn concat(&mut self, name: impl Into<String>, parts: &[TensorId]) -> TensorId {
         let first = self.shape(parts[0]);
         let c = parts.iter().map(|&part| self.shape(part).c).sum();
@@ -144,14 +144,45 @@ impl Graph {
                 self.tensors[part.0 as usize].slice_of = Some((whole, channel));
             } else {
                 let copy = self.channels(whole, channel, shape.c);
-                let producer = self.nodes.iter_mut().rfind(|node| node.outputs.contains(&part));
-                let producer = producer.expect("a part of a concatenation has a producer");
-                producer.outputs.push(copy);
-                producer.firsts.push(0);
+                self.add_copy(part, copy);
             }
             channel += shape.c;
         }
         whole
+    }
+
+    /// Makes the node that writes `of` write `copy`, too.
+    ///
+    /// # Panics
+    /// If no single node writes all channels of `of`.
+    pub fn add_copy(&mut self, of: TensorId, copy: TensorId) {
+        let ((root, channel), count) = (self.root(of), self.shape(of).c);
+        let covering = |node: &Node| {
+            node.outputs.iter().position(|&y| {
+                let (owner, start) = self.root(y);
+                owner == root && start <= channel && channel + count <= start + self.shape(y).c
+            })
+        };
+        let found = self.nodes.iter().enumerate().rev().find_map(|(index, node)| Some((index, covering(node)?)));
+        let Some((index, output)) = found else { panic!("no single node writes all of {}", self.tensor(of).name) };
+        let node = &self.nodes[index];
+        let first = node.firsts[output] + channel - self.root(node.outputs[output]).1;
+        let n_channels = self.value_channels(node);
+        // Parts of the value come after its whole copies.
+        let n_whole = node.outputs.iter().filter(|&&id| self.shape(id).c == n_channels).count();
+        let place = if count == n_channels { n_whole } else { node.outputs.len() };
+        let node = &mut self.nodes[index];
+        node.outputs.insert(place, copy);
+        node.firsts.insert(place, first);
+    }
+
+    /// Channels of the value whose places and parts a node's outputs are.
+    pub fn value_channels(&self, node: &Node) -> usize {
+        match &node.op {
+            Op::Conv { spec, .. } => spec.out_channels,
+            Op::BnAct { .. } => self.shape(node.inputs[0]).c,
+            _ => self.shape(node.outputs[0]).c,
+        }
     }
 
     /// A value that the caller fills in before each step.

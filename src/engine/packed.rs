@@ -3,11 +3,13 @@
 //! In:  a forward graph. Out: the same graph, where the producer of a slice that a convolution reads writes one more copy of it.
 //!
 //! That costs one write where a copy would cost a read and a write. Outputs of convolutions are packed already in a graph in
-//! train form; in deploy form the executor sees to it. Never adds a node. Run it before the backward nodes are appended.
+//! train form; in deploy form the executor sees to it. Places of values that nobody reads any more are dropped. Never adds a
+//! node. Run it before the backward nodes are appended.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use super::graph::{DType, Graph, TensorId};
+use super::graph::{DType, Graph, Node, TensorId};
 use super::op::Op;
 
 /// Replaces the inputs of convolutions that are slices by packed copies.
@@ -17,51 +19,60 @@ use super::op::Op;
 pub fn pack_convolution_inputs(graph: &mut Graph) {
     let mut copies: HashMap<(TensorId, usize, usize), TensorId> = HashMap::new();
     for index in 0..graph.nodes.len() {
-        if !matches!(graph.nodes[index].op, Op::Conv { .. }) {
-            continue;
-        }
-        let x = graph.nodes[index].inputs[0];
-        let (root, channel) = graph.root(x);
-        let shape = graph.shape(x);
-        if root == x {
-            continue;
-        }
-        let key = (root, channel, shape.c);
-        let copy = if let Some(&copy) = copies.get(&key) {
-            copy
-        } else {
-            let name = format!("{} packed", graph.tensor(x).name);
-            let copy = graph.add_tensor(name, shape, DType::Compute);
-            add_output(graph, index, key, copy);
-            copies.insert(key, copy);
-            copy
+        let x = match &graph.nodes[index] {
+            Node { op: Op::Conv { .. }, inputs, .. } if graph.tensor(inputs[0]).slice_of.is_some() => inputs[0],
+            _ => continue,
         };
-        graph.nodes[index].inputs[0] = copy;
+        let (shape, name) = (graph.shape(x), format!("{} packed", graph.tensor(x).name));
+        copies.entry(place(graph, x)).or_insert_with(|| {
+            let copy = graph.add_tensor(name, shape, DType::Compute);
+            graph.add_copy(x, copy);
+            copy
+        });
     }
+    // Whoever else reads such a slice reads the copy, too: then the slice may not be needed at all.
+    for index in 0..graph.nodes.len() {
+        for input in 0..graph.nodes[index].inputs.len() {
+            let x = graph.nodes[index].inputs[input];
+            if let Some(&copy) = copies.get(&place(graph, x)) {
+                graph.nodes[index].inputs[input] = copy;
+            }
+        }
+    }
+    drop_unread_outputs(graph);
 }
 
-/// Makes the node before `reader` that writes these channels of a buffer write `copy` too.
-fn add_output(graph: &mut Graph, reader: usize, (root, channel, count): (TensorId, usize, usize), copy: TensorId) {
-    for index in 0..reader {
-        for output in 0..graph.nodes[index].outputs.len() {
-            let y = graph.nodes[index].outputs[output];
-            let (owner, start) = graph.root(y);
-            let end = start + graph.shape(y).c;
-            if owner != root || channel < start || channel + count > end {
-                continue;
-            }
-            let value_channels = graph.shape(graph.nodes[index].outputs[0]).c;
-            let first = graph.nodes[index].firsts[output] + channel - start;
-            let is_whole = |id: TensorId| graph.shape(id).c == value_channels;
-            // Parts of the value come after its whole copies.
-            let n_whole = graph.nodes[index].outputs.iter().filter(|&&id| is_whole(id)).count();
-            let place = if count == value_channels { n_whole } else { graph.nodes[index].outputs.len() };
-            graph.nodes[index].outputs.insert(place, copy);
-            graph.nodes[index].firsts.insert(place, first);
-            return;
+/// The owner of a tensor's buffer, and which channels of it the tensor is.
+fn place(graph: &Graph, x: TensorId) -> (TensorId, usize, usize) {
+    let (root, channel) = graph.root(x);
+    (root, channel, graph.shape(x).c)
+}
+
+/// Removes places of values that nobody reads, where another place is left.
+fn drop_unread_outputs(graph: &mut Graph) {
+    let mut read: HashMap<TensorId, Vec<Range<usize>>> = HashMap::new();
+    for &x in graph.nodes.iter().flat_map(|node| &node.inputs) {
+        let (root, channel, count) = place(graph, x);
+        read.entry(root).or_default().push(channel..channel + count);
+    }
+    for index in 0..graph.nodes.len() {
+        let node = &graph.nodes[index];
+        if !matches!(node.op, Op::BnAct { .. } | Op::Conv { .. }) {
+            continue;
+        }
+        let is_read = |&y: &TensorId| {
+            let (root, channel, count) = place(graph, y);
+            read.get(&root).is_some_and(|ranges| ranges.iter().any(|range| range.start < channel + count && channel < range.end))
+        };
+        let kept: Vec<bool> = node.outputs.iter().map(is_read).collect();
+        if kept.contains(&true) {
+            let node = &mut graph.nodes[index];
+            let mut flags = kept.iter();
+            node.outputs.retain(|_| *flags.next().expect("a flag an output"));
+            let mut flags = kept.iter();
+            node.firsts.retain(|_| *flags.next().expect("a flag an output"));
         }
     }
-    panic!("{} reads channels that no single node writes", graph.nodes[reader].name);
 }
 
 #[cfg(test)]

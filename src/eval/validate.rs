@@ -30,6 +30,7 @@ use crate::geom::nms::Detection;
 use crate::geom::nms::NmsOptions;
 use crate::geom::nms::nms;
 use crate::yolo::Network;
+use crate::yolo::joined::joined;
 use crate::yolo::{InputShape, Predictor, PredictorPlan};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,7 +158,7 @@ impl Validator {
         let deploy = network.to_deploy();
         // The graph of the largest input needs the most.
         let largest = self.shapes().into_iter().max_by_key(InputShape::n_bytes);
-        let arena = |shape: InputShape| shape.n_bytes() + PredictorPlan::for_gpu(&deploy, shape, precision).plan.arena_bytes;
+        let arena = |shape: InputShape| shape.n_bytes() + PredictorPlan::for_gpu(&joined(&deploy), shape, precision).plan.arena_bytes;
         let parameters = deploy.params.values.len() * (size_of::<f32>() + precision.bytes());
         largest.map_or(0, arena) + parameters
     }

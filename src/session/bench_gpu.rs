@@ -24,6 +24,7 @@ use crate::engine::graph::Graph;
 use crate::train::Hyp;
 use crate::train::memory;
 use crate::train::stepper::{PlannedStep, StepSpec};
+use crate::yolo::joined::joined;
 use crate::yolo::{InputShape, Network, PredictorPlan};
 
 /// Steps between two looks at the clock.
@@ -39,7 +40,7 @@ type CheckIn<'a> = &'a dyn Fn(u64, u64) -> ControlFlow<()>;
 pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -> Result<Value, Failure> {
     let runtime = Runtime::open_default(ordinal)?;
     let gpu = &runtime.gpu;
-    let network = Network::new(request.model, request.n_classes, 0);
+    let network = joined(&Network::new(request.model, request.n_classes, 0));
     let hyp = Hyp::scratch_high();
     let spec = StepSpec { side: request.imgsz as usize, truth_rows: TRUTH_ROWS, hyp, weight_decay: 5e-4 };
     let free = gpu.free_bytes()?;
@@ -105,7 +106,7 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
 pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -> Result<Value, Failure> {
     let runtime = Runtime::open_default(ordinal)?;
     let gpu = &runtime.gpu;
-    let network = Network::new(request.model, request.n_classes, 0).to_deploy();
+    let network = joined(&Network::new(request.model, request.n_classes, 0).to_deploy());
     let free = gpu.free_bytes()?;
     let side = request.imgsz as usize;
     let shape = InputShape { n_images: request.batch, height: side, width: side };

@@ -20,6 +20,7 @@ use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::eval::Validator;
 use crate::yolo::Network;
+use crate::yolo::joined::joined;
 
 /// Batches that `auto` takes at most: on a CPU more is no faster, on a GPU nobody needs more.
 const MOST_ON_CPU: usize = 16;
@@ -116,7 +117,7 @@ impl Fit<'_> {
     /// than kernels can count.
     fn bytes_on_gpu(&self, batch: usize, precision: Precision, validator: &mut Validator) -> usize {
         let batch = batch.min(self.set.images.len());
-        let step = PlannedStep::for_gpu(self.network, self.spec, batch, precision);
+        let step = PlannedStep::for_gpu(&joined(self.network), self.spec, batch, precision);
         let Some(workspace) = workspace_bytes(&step.plan, precision) else { return usize::MAX };
         validator.set_batch(validation_batch(batch));
         let n_parameters = self.network.params.values.len();

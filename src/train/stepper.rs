@@ -70,7 +70,7 @@ impl PlannedStep {
         Self::make(network, spec, n_images, None)
     }
 
-    /// For a GPU that computes in `precision`.
+    /// For a GPU that computes in `precision`. The network had better be `joined`.
     pub fn for_gpu(network: &Network, spec: &StepSpec, n_images: usize, precision: Precision) -> Self {
         Self::make(network, spec, n_images, Some(precision))
     }
@@ -378,6 +378,7 @@ mod gpu {
     use crate::train::loader::Batch;
     use crate::train::schedule::StepSettings;
     use crate::yolo::Network;
+    use crate::yolo::joined::{joined, take_joined};
 
     pub(super) struct OnGpu {
         training: Training,
@@ -411,15 +412,16 @@ mod gpu {
             check_in: &mut dyn FnMut(usize, usize),
         ) -> Result<Self, CudaError> {
             let precision = runtime.precision();
+            let trained = joined(&network);
             let plan = |&size: &usize| {
-                let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::for_gpu(&network, spec, size, precision);
+                let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::for_gpu(&trained, spec, size, precision);
                 StepPlan { n_images, plan, input, truth, items }
             };
             let rule = match spec.hyp.optimizer {
                 OptimizerKind::Sgd => Rule::Sgd,
                 OptimizerKind::AdamW => Rule::AdamW { amsgrad: false },
             };
-            let training = Training::new(runtime, sizes.iter().map(plan).collect(), &network.params, rule, check_in)?;
+            let training = Training::new(runtime, sizes.iter().map(plan).collect(), &trained.params, rule, check_in)?;
             Ok(Self { training, precision, on_its_way: None, average: network, is_fresh: true })
         }
 
@@ -463,7 +465,7 @@ mod gpu {
 
         pub(super) fn average(&mut self) -> Result<&Network, CudaError> {
             if !self.is_fresh {
-                self.average.params = self.training.averages()?;
+                take_joined(&mut self.average, &self.training.averages()?);
                 self.is_fresh = true;
             }
             Ok(&self.average)

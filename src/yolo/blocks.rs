@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use super::joined::JOINED;
 use super::network::{Form, Head, NetworkGraph};
 use super::variant::{Block, Row};
 use crate::engine::graph::{DType, Graph, Shape, TensorId};
@@ -210,16 +211,30 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// The two convolutions that begin a `RepNCSP`: as one where the parameters are joined (`joined`).
+    fn pair(&mut self, name: &str, x: TensorId, hidden: usize) -> (TensorId, TensorId) {
+        let joined = format!("{name}.{JOINED}");
+        let is_joined = match &self.source {
+            ParamSource::Declare(_) => false,
+            ParamSource::Lookup { by_name, .. } => by_name.contains_key(format!("{joined}.conv.weight").as_str()),
+        };
+        if is_joined {
+            let both = self.conv(&joined, x, conv(2 * hidden, 1), None);
+            return (self.graph.channels(both, 0, hidden), self.graph.channels(both, hidden, hidden));
+        }
+        let path = self.conv(&format!("{name}.cv1"), x, conv(hidden, 1), None);
+        (path, self.conv(&format!("{name}.cv2"), x, conv(hidden, 1), None))
+    }
+
     /// `depth` residual bottlenecks beside a bypass; each has half of `out` channels.
     fn rep_ncsp(&mut self, name: &str, x: TensorId, out: usize, depth: usize) -> TensorId {
         let hidden = out / 2;
-        let mut path = self.conv(&format!("{name}.cv1"), x, conv(hidden, 1), None);
+        let (mut path, bypass) = self.pair(name, x, hidden);
         for index in 0..depth {
             let name = format!("{name}.m.{index}");
             let inner = self.rep_conv(&format!("{name}.cv1"), path, hidden);
             path = self.conv(&format!("{name}.cv2"), inner, conv(hidden, 3), Some(path));
         }
-        let bypass = self.conv(&format!("{name}.cv2"), x, conv(hidden, 1), None);
         let both = self.graph.concat(format!("{name}.cat"), &[path, bypass]);
         self.conv(&format!("{name}.cv3"), both, conv(out, 1), None)
     }

@@ -12,6 +12,8 @@
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
 
+#[cfg(feature = "cuda")]
+use super::joined::joined;
 use super::network::Network;
 use crate::engine::Device;
 use crate::engine::Plan;
@@ -61,7 +63,7 @@ impl PredictorPlan {
         Self { plan: Plan::new(graph.graph, &[decoded]), input: graph.input, decoded }
     }
 
-    /// For a GPU that computes in `precision`.
+    /// For a GPU that computes in `precision`. The network had better be `joined`.
     pub fn for_gpu(deploy: &Network, shape: InputShape, precision: Precision) -> Self {
         let mut graph = deploy.graph(shape.n_images, shape.height, shape.width, BnMode::Running);
         let decoded = graph.append_decode();
@@ -120,7 +122,7 @@ impl Predictor {
     /// As [`new`](Self::new), on a GPU that was opened for a chosen precision.
     #[cfg(feature = "cuda")]
     pub fn on_gpu(network: &Network, runtime: &Arc<Runtime>, max_shapes: usize) -> Result<Self, CudaError> {
-        let network = network.to_deploy();
+        let network = joined(&network.to_deploy());
         let params = Arc::new(FrozenParams::new(runtime, &network.params)?);
         let on = OnGpu { runtime: Arc::clone(runtime), params, shapes: Vec::new(), padded: Vec::new(), rows: Vec::new() };
         Ok(Self { network, max_shapes, on: On::Cuda(Box::new(on)) })

@@ -108,7 +108,8 @@ fn is_packed(plan: &Plan, id: TensorId) -> bool {
 
 /// Whether a convolution writes its output where it is wanted; else it writes to the workspace, and a kernel goes on from there.
 fn is_fused(plan: &Plan, node: &Node) -> bool {
-    node.outputs.len() == 1 && node.inputs.len() == 1 && is_packed(plan, node.outputs[0])
+    let is_whole = plan.graph.shape(node.outputs[0]).c == plan.graph.value_channels(node);
+    node.outputs.len() == 1 && node.inputs.len() == 1 && is_whole && is_packed(plan, node.outputs[0])
 }
 
 /// Finds the plans of all convolutions, timing those that the card has not seen yet.
@@ -155,7 +156,7 @@ fn shared_bytes(runtime: &Runtime, plan: &Plan, plans: &[Option<ConvPlanId>]) ->
         let conv = id.map_or(0, |id| convolutions.workspace_bytes(id).next_multiple_of(256));
         let shape = |id: TensorId| plan.graph.shape(id);
         conv + match &node.op {
-            Op::Conv { .. } if !is_fused(plan, node) => shape(node.outputs[0]).len() * element,
+            Op::Conv { spec, .. } if !is_fused(plan, node) => shape(node.outputs[0]).n_pixels() * spec.out_channels * element,
             Op::ConvBackwardInput { accumulate: true, .. } => shape(node.outputs[0]).len() * element,
             Op::MaxPoolBackward { kernel, stride, pad, .. } => {
                 pool::max_pool_backward_bytes(shape(node.inputs[0]), pool::Window { kernel: *kernel, stride: *stride, pad: *pad })
@@ -311,7 +312,7 @@ impl Builder<'_> {
                     self.kernel("copy", copy_pixels(kernels, from, self.strided(id), extent(shape)));
                 }
             }
-            Op::Conv { weight, bias, act, .. } => {
+            Op::Conv { spec, weight, bias, act } => {
                 let pointers = ConvPointers {
                     a: self.address(node.inputs[0]),
                     b: self.copy(*weight),
@@ -325,7 +326,7 @@ impl Builder<'_> {
                 let room = runtime.convolutions().workspace_bytes(conv_id()).next_multiple_of(256);
                 let raw = workspace + room as u64;
                 self.conv("conv forward", conv_id(), ConvPointers { out: raw, ..pointers })?;
-                let shape = self.shape(node.outputs[0]);
+                let shape = Shape { c: spec.out_channels, ..self.shape(node.outputs[0]) };
                 let y = Strided { address: raw, pixel_stride: shape.c };
                 let residual = node.inputs.get(1).map(|&id| self.strided(id));
                 let bias = bias.map(|bias| self.value(bias));

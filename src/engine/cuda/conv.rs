@@ -5,23 +5,26 @@
 //! Activations are packed NHWC (cuDNN copies anything else), weights OHWI (I per group), both in the compute type; biases are
 //! f32; sums are f32. The gradient of weights comes in the compute type, too: cuDNN has one plan for f32, a hundred times
 //! slower than the others. What cuDNN guesses to be the best plan is up to 180 times slower than the best one, so plans
-//! are timed once (`search`) and remembered in a file (`cache`). Our own kernels (`own`) are timed beside them.
+//! are built in several threads (`prepare`), timed once (`search`) and remembered in a file (`cache`). Our own kernels
+//! (`own`) are timed beside them.
 //!
 //! Two runs of one plan give the same bits unless [`Convolutions::compromise`] says otherwise.
 
 mod cache;
 mod own;
+mod prepare;
 mod search;
 #[cfg(all(test, feature = "gpu-tests"))]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use self::cache::{Entry, PlanCache, Way};
 use self::own::Kernel;
-use self::search::{Found, Scratch, WORKSPACE_CAP};
+use self::prepare::{Builder, Candidates, Prepared};
+use self::search::{Candidate, MAX_CANDIDATES, Round, Scratch, WORKSPACE_CAP};
 use super::Precision;
 use super::cudnn::{Handle, Operation, OperationGraph, Plan, Tensor, VariantPack};
 use super::error::CudaError;
@@ -138,7 +141,7 @@ pub struct BoundConv {
 
 /// A way to compute a call.
 enum Method {
-    Cudnn(Plan),
+    Cudnn(Plan, Builder),
     /// Without bias by another plan, then bias and activation in place.
     Split {
         forward: ConvPlanId,
@@ -162,15 +165,27 @@ impl Chosen {
     }
 }
 
+/// The best so far, with what the file needs to remember it.
+struct Best {
+    chosen: Chosen,
+    way: Option<Way>,
+    /// The text of a compiled plan.
+    compiled: Option<String>,
+}
+
 /// The plans of one GPU for one compute type.
 pub struct Convolutions {
-    handle: Handle,
     precision: Precision,
     bias_act: Function,
     fill: Function,
     own: Vec<Kernel>,
     plans: Vec<Chosen>,
     ids: HashMap<ConvCall, ConvPlanId>,
+    /// Built, and not asked for yet.
+    prepared: HashMap<ConvCall, Prepared>,
+    /// By [`Builder`]; after all that was built with them, because fields are dropped in this order. Never empty.
+    handles: Vec<Handle>,
+    gpu: Arc<Gpu>,
     cache: PlanCache,
     /// Calls whose plans were timed, not found in the file.
     pub n_searched: usize,
@@ -185,25 +200,64 @@ impl Convolutions {
         let handle = Handle::open(kernels.gpu())?;
         let cache = PlanCache::of_device(kernels.gpu(), handle.version);
         Ok(Self {
-            handle,
             precision: kernels.precision(),
             bias_act: kernels.get("conv_bias_act"),
             fill: kernels.get("conv_fill"),
             own: Kernel::all(kernels),
             plans: Vec::new(),
             ids: HashMap::new(),
+            prepared: HashMap::new(),
+            handles: vec![handle],
+            gpu: Arc::clone(kernels.gpu()),
             cache,
             n_searched: 0,
         })
     }
 
-    fn gpu(&self) -> &Arc<Gpu> {
-        self.handle.gpu()
+    fn handle(&self, builder: Builder) -> &Handle {
+        &self.handles[builder.0]
     }
 
     /// Memory that [`Search::Timed`] needs for a call.
     pub fn timing_bytes(&self, call: &ConvCall) -> usize {
         Scratch::tensor_bytes(call, self.precision) + WORKSPACE_CAP
+    }
+
+    /// Builds in several threads what [`Self::plan`] will need for these calls. Plans stay in memory until they are asked for, with
+    /// compiled kernels: some dozens of calls at once are enough.
+    ///
+    /// It only saves time: what cannot be built is left to [`Self::plan`], which tells the error.
+    pub fn prepare(&mut self, calls: &[ConvCall]) {
+        self.prepare_up_to(calls, MAX_CANDIDATES);
+    }
+
+    /// With at most `limit` plans to choose from for each call.
+    fn prepare_up_to(&mut self, calls: &[ConvCall], limit: usize) {
+        let mut seen = HashSet::new();
+        let mut work = Vec::new();
+        let without_bias = |call: &ConvCall| match call.pass {
+            ConvPass::ForwardBias { .. } => Some(ConvCall { pass: ConvPass::Forward, ..*call }),
+            _ => None,
+        };
+        for call in calls {
+            // The plan without bias is needed where it may be, or was, the better one.
+            let is_split_possible = self.cache.get(call, self.precision).is_none_or(|entry| matches!(entry.way, Way::Split));
+            for call in [Some(*call), without_bias(call).filter(|_| is_split_possible)].into_iter().flatten() {
+                let is_timed = self.ids.get(&call).is_some_and(|id| self.plans[id.0].time_us.is_some());
+                if is_timed || self.prepared.contains_key(&call) || !seen.insert(call) {
+                    continue;
+                }
+                let entry = self.cache.get(&call, self.precision);
+                if entry.is_none_or(|entry| matches!(entry.way, Way::Cudnn { .. })) {
+                    work.push(call);
+                }
+            }
+        }
+        // One is built as fast by whoever asks for it.
+        if work.len() > 1 {
+            prepare::open_handles(&self.gpu, &mut self.handles, work.len());
+            self.prepared.extend(prepare::build_all(&mut self.handles, &work, self.precision, &self.cache, limit));
+        }
     }
 
     /// The plan for a call: the one it has, or from the file, or a new one.
@@ -219,7 +273,7 @@ impl Convolutions {
                 return Ok(id);
             }
         }
-        self.gpu().bind()?;
+        self.gpu.bind()?;
         let chosen = match self.recall(call) {
             Some(chosen) => chosen,
             None => self.choose(call, search)?,
@@ -237,7 +291,7 @@ impl Convolutions {
         {
             return Some(id);
         }
-        self.gpu().bind().ok()?;
+        self.gpu.bind().ok()?;
         let chosen = self.recall(call)?;
         let id = ConvPlanId(self.plans.len());
         self.plans.push(chosen);
@@ -255,14 +309,18 @@ impl Convolutions {
                 Method::Split { forward }
             }
             Way::Own { kernel } => Method::Own(*self.own.iter().find(|own| own.name() == kernel && own.supports(call))?),
-            Way::Cudnn { recipe, compiled } => {
-                let compiled = compiled.as_deref().and_then(|json| Plan::from_json(&self.handle, json).ok());
-                let built = || {
-                    let graph = graph(&self.handle, call, self.precision).ok()?;
-                    Plan::new(&self.handle, &graph.config(recipe).ok()?).ok()
-                };
-                Method::Cudnn(compiled.or_else(built)?)
-            }
+            Way::Cudnn { .. } => match self.prepared.remove(call) {
+                Some(Prepared::Known(plan, builder)) => Method::Cudnn(plan, builder),
+                // That what the file remembers cannot be built was found out before.
+                Some(candidates) => {
+                    self.prepared.insert(*call, candidates);
+                    return None;
+                }
+                None => {
+                    let plan = prepare::rebuild(self.handle(Builder::FIRST), call, self.precision, &self.cache)?;
+                    Method::Cudnn(plan, Builder::FIRST)
+                }
+            },
         };
         Some(Chosen { call: *call, method, compromise: entry.compromise, time_us: Some(entry.time_us) })
     }
@@ -279,24 +337,15 @@ impl Convolutions {
             _ => None,
         };
         if let Some(scratch) = &scratch {
-            scratch.fill(self.gpu(), self.fill, call, self.precision)?;
+            scratch.fill(&self.gpu, self.fill, call, self.precision)?;
             self.n_searched += 1;
         }
 
-        let graph = graph(&self.handle, call, self.precision);
-        let found = match &graph {
-            Ok(graph) => search::fastest(&self.handle, graph, self.precision, call, scratch.as_ref())?,
-            Err(_) if forward.is_some() => None,
-            Err(error) => return Err(error.clone()),
+        let mut best = match self.best_of_cudnn(call, scratch.as_ref()) {
+            Ok(best) => best,
+            Err(CudaError::Cudnn { .. }) if forward.is_some() => None,
+            Err(error) => return Err(error),
         };
-        let mut best = found.map(|found| {
-            let Found { plan, config, compromise, time_us } = found;
-            let recipe = config.recipe().ok();
-            // Only a compiled kernel is worth its megabyte in the file.
-            let compiled = if config.is_compiled_late().unwrap_or(false) { plan.to_json().ok() } else { None };
-            let way = recipe.map(|recipe| Way::Cudnn { recipe, compiled });
-            (Chosen { call: *call, method: Method::Cudnn(plan), compromise, time_us }, way)
-        });
 
         let split = forward.map(|forward| (Method::Split { forward }, self.compromise(forward), Way::Split));
         // Untimed they are no better than a guess.
@@ -304,32 +353,63 @@ impl Convolutions {
         let own = self.own.iter().filter(|own| is_own_wanted && own.supports(call));
         let own = own.map(|own| (Method::Own(*own), Compromise::None, Way::Own { kernel: own.name().to_owned() }));
         for (method, compromise, way) in split.into_iter().chain(own) {
-            let best_us = best.as_ref().and_then(|(best, _)| best.time_us).unwrap_or(f32::INFINITY);
+            let best_us = best.as_ref().and_then(|best| best.chosen.time_us).unwrap_or(f32::INFINITY);
             let time_us = match &scratch {
                 None => None,
                 Some(scratch) => {
                     let launches = self.launches(call, &method, scratch.pointers)?;
-                    let Ok(time_us) = search::time_us(self.gpu(), best_us, &|| self.run(&launches)) else { continue };
+                    let Ok(time_us) = search::time_us(&self.gpu, best_us, &|| self.run(&launches)) else { continue };
                     Some(time_us)
                 }
             };
             let chosen = Chosen { call: *call, method, compromise, time_us };
-            if best.as_ref().is_none_or(|(best, _)| chosen.is_better_than(best)) {
-                best = Some((chosen, Some(way)));
+            if best.as_ref().is_none_or(|best| chosen.is_better_than(&best.chosen)) {
+                best = Some(Best { chosen, way: Some(way), compiled: None });
             }
         }
 
-        let (chosen, way) = best.ok_or_else(|| CudaError::NoPlan { what: call.to_string() })?;
+        let Best { chosen, way, compiled } = best.ok_or_else(|| CudaError::NoPlan { what: call.to_string() })?;
         if let (Some(way), Some(time_us)) = (way, chosen.time_us) {
-            self.cache.put(call, self.precision, Entry { way, compromise: chosen.compromise, time_us });
+            let entry = Entry { way, compromise: chosen.compromise, time_us };
+            self.cache.put(call, self.precision, entry, compiled);
         }
         Ok(chosen)
+    }
+
+    /// The best of cuDNN's plans, and how the file should remember it; without memory the first one, which is not remembered.
+    fn best_of_cudnn(&mut self, call: &ConvCall, scratch: Option<&Scratch>) -> Result<Option<Best>, CudaError> {
+        let limit = if scratch.is_some() { MAX_CANDIDATES } else { 1 };
+        let candidates = match self.prepared.remove(call) {
+            Some(Prepared::Candidates(candidates)) => candidates,
+            _ => Candidates::build(self.handle(Builder::FIRST), Builder::FIRST, call, self.precision, limit)?,
+        };
+        let Candidates { mut round, mut rounds, builder } = candidates;
+        let handle = self.handle(builder);
+        while let Some(Round { compromise, candidates }) = round {
+            let found = match scratch {
+                None => candidates.into_iter().next().map(|candidate| (candidate, None)),
+                Some(scratch) => {
+                    let found = search::fastest(handle, candidates, call, scratch)?;
+                    found.map(|(candidate, time_us)| (candidate, Some(time_us)))
+                }
+            };
+            if let Some((Candidate { plan, config }, time_us)) = found {
+                // Only a compiled kernel is worth its megabyte in the file.
+                let is_text_wanted = time_us.is_some() && config.is_compiled_late().unwrap_or(false);
+                let compiled = if is_text_wanted { plan.to_json().ok() } else { None };
+                let way = config.recipe().ok().map(|recipe| Way::Cudnn { recipe, compiled: None });
+                let chosen = Chosen { call: *call, method: Method::Cudnn(plan, builder), compromise, time_us };
+                return Ok(Some(Best { chosen, way, compiled }));
+            }
+            round = rounds.next(handle, limit)?;
+        }
+        Ok(None)
     }
 
     /// Bytes that a plan's runs may overwrite; 0 for none.
     pub fn workspace_bytes(&self, plan: ConvPlanId) -> usize {
         match &self.plans[plan.0].method {
-            Method::Cudnn(plan) => plan.workspace_bytes,
+            Method::Cudnn(plan, _) => plan.workspace_bytes,
             Method::Split { forward } => self.workspace_bytes(*forward),
             Method::Own(kernel) => kernel.workspace_bytes(&self.plans[plan.0].call),
         }
@@ -348,7 +428,7 @@ impl Convolutions {
     pub fn bind(&self, plan: ConvPlanId, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
         let Chosen { call, method, .. } = &self.plans[plan.0];
         match method {
-            Method::Cudnn(_) => Ok(BoundConv { cudnn: Some((plan, variant_pack(call, &pointers)?)), launches: Vec::new() }),
+            Method::Cudnn(..) => Ok(BoundConv { cudnn: Some((plan, variant_pack(call, &pointers)?)), launches: Vec::new() }),
             Method::Split { .. } | Method::Own(_) => self.launches(call, method, pointers),
         }
     }
@@ -356,7 +436,7 @@ impl Convolutions {
     /// Binds what is no plan of cuDNN's alone.
     fn launches(&self, call: &ConvCall, method: &Method, pointers: ConvPointers) -> Result<BoundConv, CudaError> {
         match method {
-            Method::Cudnn(_) => unreachable!("a plan of cuDNN's has no launches"),
+            Method::Cudnn(..) => unreachable!("a plan of cuDNN's has no launches"),
             Method::Own(kernel) => Ok(BoundConv { cudnn: None, launches: kernel.launches(call, &pointers) }),
             Method::Split { forward } => {
                 let mut bound = self.bind(*forward, pointers)?;
@@ -370,10 +450,10 @@ impl Convolutions {
     /// allow: run everything once before.
     pub fn run(&self, bound: &BoundConv) -> Result<(), CudaError> {
         if let Some((id, pack)) = &bound.cudnn {
-            let Method::Cudnn(plan) = &self.plans[id.0].method else { unreachable!("`bind` names a plan of cuDNN's") };
-            self.handle.execute(plan, pack)?;
+            let Method::Cudnn(plan, builder) = &self.plans[id.0].method else { unreachable!("`bind` names a plan of cuDNN's") };
+            self.handle(*builder).execute(plan, pack)?;
         }
-        bound.launches.iter().try_for_each(|launch| self.gpu().launch(launch))
+        bound.launches.iter().try_for_each(|launch| self.gpu.launch(launch))
     }
 
     /// Writes newly timed plans to the file, for the next start. Failing to is no error: it costs time, nothing else.

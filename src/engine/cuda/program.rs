@@ -6,6 +6,7 @@
 //! All addresses are fixed when the program is made, so running it is one call of the driver. Where a capture fails, the same
 //! list is launched one by one, and `fallback` says why.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::bn_act;
@@ -112,6 +113,9 @@ fn is_fused(plan: &Plan, node: &Node) -> bool {
     node.outputs.len() == 1 && node.inputs.len() == 1 && is_whole && is_packed(plan, node.outputs[0])
 }
 
+/// Convolutions whose plans wait to be timed at once: with their kernels they take memory.
+const PREPARED_AT_ONCE: usize = 48;
+
 /// Finds the plans of all convolutions, timing those that the card has not seen yet.
 pub fn plan_convolutions(
     runtime: &Arc<Runtime>,
@@ -121,31 +125,29 @@ pub fn plan_convolutions(
     let mut convolutions = runtime.convolutions();
     let calls: Vec<Option<ConvCall>> = plan.graph.nodes.iter().map(|node| conv_call(plan, node)).collect();
     let bytes = calls.iter().flatten().map(|call| convolutions.timing_bytes(call)).max().unwrap_or(0);
-    let n_calls = calls.iter().flatten().count();
+    let mut ids = HashMap::new();
+    let distinct: Vec<ConvCall> = calls.iter().flatten().filter(|&&call| ids.insert(call, None).is_none()).copied().collect();
     // Made when the first call must be timed: mostly, the cache knows them all.
     let mut scratch: Option<DeviceBuffer> = None;
-    let mut n_done = 0;
-    let mut found = Vec::with_capacity(calls.len());
-    for call in &calls {
-        let Some(call) = call else {
-            found.push(None);
-            continue;
-        };
-        let id = if let Some(id) = convolutions.known(call) {
-            id
-        } else {
-            if scratch.is_none() {
-                scratch = Some(runtime.gpu.alloc(bytes)?);
-            }
-            let (address, bytes) = scratch.as_ref().map_or((0, 0), |scratch| (scratch.address, scratch.bytes));
-            convolutions.plan(call, Search::Timed { address, bytes })?
-        };
-        found.push(Some(id));
-        n_done += 1;
-        check_in(n_done, n_calls);
+    check_in(0, distinct.len());
+    for (first, some) in distinct.chunks(PREPARED_AT_ONCE).enumerate().map(|(index, some)| (index * PREPARED_AT_ONCE, some)) {
+        convolutions.prepare(some);
+        for (index, call) in some.iter().enumerate() {
+            let id = if let Some(id) = convolutions.known(call) {
+                id
+            } else {
+                if scratch.is_none() {
+                    scratch = Some(runtime.gpu.alloc(bytes)?);
+                }
+                let (address, bytes) = scratch.as_ref().map_or((0, 0), |scratch| (scratch.address, scratch.bytes));
+                convolutions.plan(call, Search::Timed { address, bytes })?
+            };
+            ids.insert(*call, Some(id));
+            check_in(first + index + 1, distinct.len());
+        }
     }
     convolutions.save();
-    Ok(found)
+    Ok(calls.iter().map(|call| call.and_then(|call| ids[&call])).collect())
 }
 
 /// Bytes of workspace that a plan's nodes need at most.

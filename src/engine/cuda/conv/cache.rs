@@ -1,7 +1,9 @@
 //! Timed plans on disk, so that the next start need not time again.
 //!
-//! One JSON file for each kind of GPU, version of the driver, version of cuDNN and of our own kernels. Losing it costs some seconds of timing and
-//! nothing else: a damaged file counts as empty, and a file that cannot be written is not missed.
+//! One JSON file for each kind of GPU, version of the driver, version of cuDNN and of our own kernels; beside it a folder with
+//! the plans that cuDNN compiled, of a megabyte each, so that they are read when they are needed, by several threads. Losing
+//! any of it costs some seconds of timing or compiling and nothing else: a damaged file counts as missing, and a file that cannot be
+//! written is not missed.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,7 +18,7 @@ use crate::engine::cuda::kernels::{FILES, cache_dir};
 /// A way to compute a call, as the file knows it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Way {
-    /// `compiled` is cuDNN's own text of a plan whose kernel it compiled, kernel included.
+    /// `compiled` names the text of a plan whose kernel cuDNN compiled; see [`PlanCache::text`].
     Cudnn { recipe: Recipe, compiled: Option<String> },
     /// The plan without bias, then the kernel for bias and activation.
     Split,
@@ -38,6 +40,8 @@ type Entries = BTreeMap<String, Entry>;
 pub(super) struct PlanCache {
     path: Option<PathBuf>,
     entries: Entries,
+    /// Not written yet, by name.
+    texts: BTreeMap<String, String>,
     is_changed: bool,
 }
 
@@ -57,14 +61,30 @@ impl PlanCache {
 
     pub(super) fn open(path: Option<PathBuf>) -> Self {
         let entries = path.as_deref().map(read).unwrap_or_default();
-        Self { path, entries, is_changed: false }
+        Self { path, entries, texts: BTreeMap::new(), is_changed: false }
     }
 
     pub(super) fn get(&self, call: &ConvCall, precision: Precision) -> Option<&Entry> {
         self.entries.get(&key(call, precision))
     }
 
-    pub(super) fn put(&mut self, call: &ConvCall, precision: Precision, entry: Entry) {
+    /// cuDNN's own text of a compiled plan, kernel included, if it is there and whole.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let hash = blake3::Hash::from_hex(name).ok()?;
+        if let Some(text) = self.texts.get(name) {
+            return Some(text.clone());
+        }
+        let text = std::fs::read_to_string(text_path(self.path.as_deref()?, name)).ok()?;
+        (blake3::hash(text.as_bytes()) == hash).then_some(text)
+    }
+
+    /// `compiled` is the text of a compiled plan.
+    pub(super) fn put(&mut self, call: &ConvCall, precision: Precision, mut entry: Entry, compiled: Option<String>) {
+        if let (Way::Cudnn { compiled: name, .. }, Some(text)) = (&mut entry.way, compiled) {
+            let hash = blake3::hash(text.as_bytes()).to_hex().to_string();
+            *name = Some(hash.clone());
+            self.texts.insert(hash, text);
+        }
         self.entries.insert(key(call, precision), entry);
         self.is_changed = true;
     }
@@ -72,13 +92,22 @@ impl PlanCache {
     /// Adds the new entries to the file, whole or not at all.
     pub(super) fn save(&mut self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed) else { return };
+        for (name, text) in std::mem::take(&mut self.texts) {
+            // Without the text the plan is compiled again.
+            write(&text_path(path, &name), text.as_bytes()).ok();
+        }
         // Another process may have written in the meantime.
         let mut all = read(path);
         all.extend(self.entries.clone());
-        if write(path, &all).is_ok() {
+        if serde_json::to_vec(&all).is_ok_and(|bytes| write(path, &bytes).is_ok()) {
             self.is_changed = false;
         }
     }
+}
+
+/// In the folder beside the file.
+fn text_path(path: &Path, name: &str) -> PathBuf {
+    path.with_extension("compiled").join(name)
 }
 
 fn key(call: &ConvCall, precision: Precision) -> String {
@@ -89,12 +118,11 @@ fn read(path: &Path) -> Entries {
     std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-fn write(path: &Path, entries: &Entries) -> std::io::Result<()> {
+fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(dir)?;
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(&serde_json::to_vec(entries)?)?;
-    file.as_file().sync_all()?;
+    file.write_all(bytes)?;
     file.persist(path)?;
     Ok(())
 }
@@ -122,8 +150,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new/plans.json");
         let [mut one, mut other] = [0, 1].map(|_| PlanCache::open(Some(path.clone())));
-        one.put(&call(1), Precision::Bf16, entry(1.0));
-        other.put(&call(2), Precision::Bf16, entry(2.0));
+        one.put(&call(1), Precision::Bf16, entry(1.0), None);
+        other.put(&call(2), Precision::Bf16, entry(2.0), None);
         one.save();
         other.save();
         let read = PlanCache::open(Some(path));
@@ -139,8 +167,28 @@ mod tests {
         std::fs::write(&path, "{\"forward").unwrap();
         let mut cache = PlanCache::open(Some(path.clone()));
         assert_eq!(cache.get(&call(1), Precision::F32), None);
-        cache.put(&call(1), Precision::F32, entry(3.0));
+        cache.put(&call(1), Precision::F32, entry(3.0), None);
         cache.save();
         assert_eq!(PlanCache::open(Some(path)).get(&call(1), Precision::F32), Some(&entry(3.0)));
+    }
+    #[test]
+    fn texts_of_compiled_plans_are_kept_beside_the_file_while_they_are_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plans.json");
+        let mut cache = PlanCache::open(Some(path.clone()));
+        cache.put(&call(1), Precision::F16, entry(1.0), Some("{\"engine\": 4}".to_owned()));
+        let name_in = |cache: &PlanCache| match &cache.get(&call(1), Precision::F16).unwrap().way {
+            Way::Cudnn { compiled: Some(name), .. } => name.clone(),
+            way => panic!("{way:?} has no text"),
+        };
+        let name = name_in(&cache);
+        assert_eq!(cache.text(&name).as_deref(), Some("{\"engine\": 4}"), "before it is written");
+        cache.save();
+        let read = PlanCache::open(Some(path.clone()));
+        assert_eq!(name_in(&read), name);
+        assert_eq!(read.text(&name).as_deref(), Some("{\"engine\": 4}"));
+        std::fs::write(text_path(&path, &name), "{\"engine\": 5}").unwrap();
+        assert_eq!(read.text(&name), None);
+        assert_eq!(read.text("../plans.json"), None);
     }
 }

@@ -141,19 +141,21 @@ fn tolerance(precision: Precision) -> f64 {
     }
 }
 
+/// With the first plan that cuDNN guesses for each call, and with the fastest for the one of real size: a search takes long.
 fn assert_matches_the_cpu(pass: ConvPass) {
     let test = test_gpu();
     for precision in PRECISIONS {
         let mut convolutions = convolutions(precision);
-        for call in calls(pass) {
-            let memory = test.gpu.alloc(convolutions.timing_bytes(&call)).unwrap();
-            let inputs = Inputs::random(&call, precision);
-            let expected = inputs.on_cpu(&call);
-            for search in [Search::Heuristic, Search::Timed { address: memory.address, bytes: memory.bytes }] {
-                let actual = inputs.on_gpu(&test, &mut convolutions, &call, search);
-                let error = relative_error(&actual, &expected);
-                assert!(error <= tolerance(precision), "{call} in {precision:?}, {search:?}: off by {error:e}");
-            }
+        let calls = calls(pass);
+        convolutions.prepare_up_to(&calls, 1);
+        let real = calls.last().unwrap();
+        let memory = test.gpu.alloc(convolutions.timing_bytes(real)).unwrap();
+        let timed = Search::Timed { address: memory.address, bytes: memory.bytes };
+        for (call, search) in calls.iter().map(|call| (call, Search::Heuristic)).chain([(real, timed)]) {
+            let inputs = Inputs::random(call, precision);
+            let actual = inputs.on_gpu(&test, &mut convolutions, call, search);
+            let error = relative_error(&actual, &inputs.on_cpu(call));
+            assert!(error <= tolerance(precision), "{call} in {precision:?}, {search:?}: off by {error:e}");
         }
     }
 }
@@ -230,6 +232,7 @@ fn the_own_stem_matches_the_cpu() {
     }
 }
 
+/// Once each by whoever asks, once by several threads in advance.
 #[test]
 fn timed_plans_are_built_again_from_the_file() {
     let test = test_gpu();
@@ -241,19 +244,28 @@ fn timed_plans_are_built_again_from_the_file() {
     let calls = PASSES.map(|pass| ConvCall { pass, spec: spec(3, 1, 1, 32, 64), n: 2, h: 20, w: 20 });
     let memory = test.gpu.alloc(calls.iter().map(|call| first.timing_bytes(call)).max().unwrap()).unwrap();
     let search = Search::Timed { address: memory.address, bytes: memory.bytes };
+    first.prepare(&calls);
+    assert!(!first.prepared.is_empty());
     let expected = calls.map(|call| Inputs::random(&call, precision).on_gpu(&test, &mut first, &call, search));
     assert_eq!(first.n_searched, calls.len());
+    assert!(first.prepared.is_empty(), "all that was built was asked for");
     first.save();
 
-    let mut second = convolutions(precision);
-    second.cache = PlanCache::open(Some(path));
-    for (call, expected) in calls.iter().zip(&expected) {
-        let actual = Inputs::random(call, precision).on_gpu(&test, &mut second, call, search);
-        assert_eq!(&actual, expected, "{call}");
-        let times = [&first, &second].map(|convolutions| convolutions.time_us(convolutions.ids[call]).unwrap());
-        assert!((times[0] - times[1]).abs() < 1e-3 * times[0], "{call}: {times:?} us");
+    for is_prepared in [false, true] {
+        let mut second = convolutions(precision);
+        second.cache = PlanCache::open(Some(path.clone()));
+        if is_prepared {
+            second.prepare(&calls);
+        }
+        for (call, expected) in calls.iter().zip(&expected) {
+            let actual = Inputs::random(call, precision).on_gpu(&test, &mut second, call, search);
+            assert_eq!(&actual, expected, "{call}");
+            let times = [&first, &second].map(|convolutions| convolutions.time_us(convolutions.ids[call]).unwrap());
+            assert!((times[0] - times[1]).abs() < 1e-3 * times[0], "{call}: {times:?} us");
+        }
+        assert_eq!(second.n_searched, 0);
+        assert!(second.prepared.is_empty());
     }
-    assert_eq!(second.n_searched, 0);
 }
 
 /// Without a file, and in a captured graph, as a step runs it.

@@ -564,9 +564,16 @@ mod tests {
 
     #[cfg(feature = "gpu-tests")]
     mod on_gpu {
+        use std::ops::ControlFlow;
+
         use super::*;
+        use crate::dataset::Dataset;
         use crate::engine::cuda::runtime::Runtime;
         use crate::engine::cuda::testing::test_gpu;
+        use crate::engine::golden::repository;
+        use crate::train::loader::Loader;
+        use crate::train::loader::LoaderOptions;
+        use crate::train::train_set::TrainSet;
 
         fn all(stepper: &mut Stepper, n: usize) -> Vec<StepOutcome> {
             let mut outcomes = Vec::new();
@@ -605,6 +612,40 @@ mod tests {
                 assert!(largest < 0.05, "{optimizer:?}: averages differ by {largest}");
                 assert!(gpu.device_bytes().unwrap() > 0 && gpu.fallback().is_none(), "{:?}", gpu.fallback());
             }
+        }
+
+        /// The losses of 300 steps on the sample dataset, from the same start.
+        fn on_the_sample(precision: Precision) -> (Vec<f32>, Vec<f32>) {
+            let dataset = Dataset::open(&repository().join("datasets/parts")).unwrap();
+            let set = TrainSet::read(&dataset, 160, u64::MAX, &mut |_, _| ControlFlow::Continue(())).unwrap().unwrap();
+            let set = Arc::new(set);
+            let hyp = Hyp::small_data();
+            let options = LoaderOptions { hyp: hyp.clone(), seed: 0, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4 };
+            let spec = StepSpec { side: 160, truth_rows: set.truth_rows(), hyp, weight_decay: 0.01 };
+            let runtime = Runtime::open(0, precision).unwrap();
+            let network = Network::new(Model::dual(ModelSize::T), 3, 0);
+            let mut stepper = Stepper::on_gpu(network, spec, &[16], &runtime, &mut no_progress).unwrap();
+            let mut losses = Vec::new();
+            for batch in Loader::start(&set, &options).unwrap().take(300) {
+                losses.extend(stepper.step(&batch, Some(&SETTINGS)).unwrap());
+            }
+            losses.extend(stepper.flush().unwrap());
+            let average = stepper.average().unwrap().params.values.clone();
+            (losses.iter().map(|outcome| outcome.items[3] / 16.0).collect(), average)
+        }
+
+        #[test]
+        fn three_hundred_steps_end_alike_in_bf16_and_f32_and_twice_the_same() {
+            let _turn = test_gpu();
+            let end = |losses: &[f32]| losses[250..].iter().sum::<f32>() / 50.0;
+            let (bf16, weights) = on_the_sample(Precision::Bf16);
+            let (again, weights_again) = on_the_sample(Precision::Bf16);
+            let (f32, _) = on_the_sample(Precision::F32);
+            eprintln!("first loss {} and {}, last 50 of 300: bf16 {}, f32 {}", bf16[0], f32[0], end(&bf16), end(&f32));
+            assert_eq!(bf16.len(), 300);
+            assert!(bf16 == again && weights == weights_again, "two runs differ");
+            assert!(end(&f32) < 0.7 * f32[0], "nothing was learnt");
+            assert!((end(&bf16) - end(&f32)).abs() < 0.06 * end(&f32), "{} but {}", end(&bf16), end(&f32));
         }
 
         #[test]

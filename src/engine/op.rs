@@ -76,7 +76,7 @@ pub struct LossSpec {
     pub top_k: usize,
     pub alpha: f32,
     pub beta: f32,
-    /// Added to the largest metric of a box before it divides; a box whose metrics are far below gets no score to learn.
+    /// Added to the largest metric of a box before it divides.
     pub score_eps: f32,
     /// Positive weight of the class loss.
     pub cls_pw: f32,

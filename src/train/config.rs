@@ -46,9 +46,6 @@ pub struct Hyp {
     pub dfl: f64,
     /// Positive weight of the class loss.
     pub cls_pw: f64,
-    /// Added to the largest assignment metric of a box before it divides (1e-9 as published). A class whose scores have sunk so
-    /// far that its metrics are below this has no targets left to learn from.
-    pub score_eps: f64,
     /// A new network starts with boxes of the median side of the train split's, instead of 15 cells as published. Small objects
     /// overlap those so little that on some hundred pictures their class may never be learnt.
     pub fit_first_boxes: bool,
@@ -86,7 +83,6 @@ impl Hyp {
             cls: 0.5,
             dfl: 1.5,
             cls_pw: 1.0,
-            score_eps: 1e-9,
             fit_first_boxes: false,
             hsv_h: 0.015,
             hsv_s: 0.7,
@@ -172,9 +168,6 @@ impl Hyp {
         }
         if !(self.ema_tau > 0.0 && self.ema_tau.is_finite()) {
             return Err(format!("\"ema_tau\" is {}, expected more than 0", self.ema_tau));
-        }
-        if !(self.score_eps as f32 > 0.0 && self.score_eps.is_finite()) {
-            return Err(format!("\"score_eps\" is {}, expected more than 0", self.score_eps));
         }
         for (key, value) in [
             ("weight_decay", self.weight_decay),

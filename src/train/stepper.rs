@@ -83,7 +83,6 @@ impl PlannedStep {
             cls_gain: hyp.cls as f32,
             dfl_gain: hyp.dfl as f32,
             cls_pw: hyp.cls_pw as f32,
-            score_eps: hyp.score_eps as f32,
             ..LossSpec::published(network.n_classes, network.model.dual)
         };
         let loss = graph.append_loss(spec.truth_rows, loss_spec);
@@ -573,6 +572,7 @@ mod tests {
         use crate::engine::golden::repository;
         use crate::train::loader::Loader;
         use crate::train::loader::LoaderOptions;
+        use crate::train::schedule::Schedule;
         use crate::train::train_set::TrainSet;
 
         fn all(stepper: &mut Stepper, n: usize) -> Vec<StepOutcome> {
@@ -596,8 +596,9 @@ mod tests {
                 let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
                 assert_eq!(ours.iter().map(|outcome| outcome.step).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
                 for (ours, reference) in ours.iter().zip(&reference) {
-                    // Rounding grows from step to step.
-                    let tolerance = 2e-3 * 1.2f32.powi(ours.step as i32);
+                    // The squares make anchor points that want a box equally much: rounding decides which gets it, and with it the sum
+                    // of all scores that the loss is divided by.
+                    let tolerance = 0.02 * 1.1f32.powi(ours.step as i32);
                     let close = |a: f32, b: f32| (a - b).abs() <= tolerance * b.abs().max(1.0);
                     assert!(ours.items.iter().zip(reference.items).all(|(a, b)| close(*a, b)), "{optimizer:?} {ours:?} {reference:?}");
                     // A norm of many small gradients differs more than their loss.
@@ -614,20 +615,22 @@ mod tests {
             }
         }
 
-        /// The losses of 300 steps on the sample dataset, from the same start.
-        fn on_the_sample(precision: Precision) -> (Vec<f32>, Vec<f32>) {
+        /// The losses of 300 steps on the sample dataset from the start that `seed` gives, and the averaged weights.
+        fn on_the_sample(precision: Precision, seed: u64) -> (Vec<f32>, Vec<f32>) {
             let dataset = Dataset::open(&repository().join("datasets/parts")).unwrap();
             let set = TrainSet::read(&dataset, 160, u64::MAX, &mut |_, _| ControlFlow::Continue(())).unwrap().unwrap();
             let set = Arc::new(set);
             let hyp = Hyp::small_data();
-            let options = LoaderOptions { hyp: hyp.clone(), seed: 0, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4 };
+            let options = LoaderOptions { hyp: hyp.clone(), seed, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4 };
             let spec = StepSpec { side: 160, truth_rows: set.truth_rows(), hyp, weight_decay: 0.01 };
             let runtime = Runtime::open(0, precision).unwrap();
-            let network = Network::new(Model::dual(ModelSize::T), 3, 0);
+            let mut network = Network::new(Model::dual(ModelSize::T), 3, seed);
+            network.start_with_boxes_of(set.median_side().unwrap());
             let mut stepper = Stepper::on_gpu(network, spec, &[16], &runtime, &mut no_progress).unwrap();
+            let schedule = Schedule::new(&options.hyp, 16, 8, 38);
             let mut losses = Vec::new();
-            for batch in Loader::start(&set, &options).unwrap().take(300) {
-                losses.extend(stepper.step(&batch, Some(&SETTINGS)).unwrap());
+            for (index, batch) in Loader::start(&set, &options).unwrap().take(300).enumerate() {
+                losses.extend(stepper.step(&batch, Some(&schedule.at(index))).unwrap());
             }
             losses.extend(stepper.flush().unwrap());
             let average = stepper.average().unwrap().params.values.clone();
@@ -638,14 +641,24 @@ mod tests {
         fn three_hundred_steps_end_alike_in_bf16_and_f32_and_twice_the_same() {
             let _turn = test_gpu();
             let end = |losses: &[f32]| losses[250..].iter().sum::<f32>() / 50.0;
-            let (bf16, weights) = on_the_sample(Precision::Bf16);
-            let (again, weights_again) = on_the_sample(Precision::Bf16);
-            let (f32, _) = on_the_sample(Precision::F32);
-            eprintln!("first loss {} and {}, last 50 of 300: bf16 {}, f32 {}", bf16[0], f32[0], end(&bf16), end(&f32));
+            let (bf16, weights) = on_the_sample(Precision::Bf16, 0);
+            let (again, weights_again) = on_the_sample(Precision::Bf16, 0);
+            let (f32, _) = on_the_sample(Precision::F32, 0);
+            // What the start alone makes.
+            let (other, _) = on_the_sample(Precision::F32, 1);
+            let noise = (end(&f32) - end(&other)).abs();
+            eprintln!(
+                "first loss {} and {}, mean of the last 50 of 300: bf16 {}, f32 {}, f32 from another start {}",
+                bf16[0],
+                f32[0],
+                end(&bf16),
+                end(&f32),
+                end(&other)
+            );
             assert_eq!(bf16.len(), 300);
             assert!(bf16 == again && weights == weights_again, "two runs differ");
             assert!(end(&f32) < 0.7 * f32[0], "nothing was learnt");
-            assert!((end(&bf16) - end(&f32)).abs() < 0.06 * end(&f32), "{} but {}", end(&bf16), end(&f32));
+            assert!((end(&bf16) - end(&f32)).abs() < 0.05 * end(&f32) + noise, "{} but {}", end(&bf16), end(&f32));
         }
 
         #[test]

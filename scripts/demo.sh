@@ -34,7 +34,7 @@ step "fix what is safe"
 step "check the sample dataset itself"
 "$boxwright" check datasets/parts
 step "train yolov9-t at 160 px"
-"$boxwright" train --data datasets/parts --model yolov9-t --imgsz 160 --batch 8 --epochs "${EPOCHS:-64}" --seed 1 --project "$out" --name train
+"$boxwright" train --data datasets/parts --model yolov9-t --imgsz 160 --batch 8 --epochs "${EPOCHS:-64}" --project "$out" --name train
 weights="$out/train/weights/best.safetensors"
 step "measure the best weights"
 "$boxwright" val --data datasets/parts --weights "$weights"

@@ -11,6 +11,7 @@ pub mod packed;
 pub mod params;
 pub mod plan;
 pub mod recompute;
+pub mod roofline;
 
 pub use graph::{Graph, Node, Shape, Tensor, TensorId};
 pub use op::{Act, BnMode, BnParams, ConvSpec, LossSpec, Op};

@@ -37,6 +37,8 @@ pub struct Plan {
     /// By tensor index: whether its value survives the step.
     kept: Vec<bool>,
     lower_bound: usize,
+    /// Of an element of `Compute` tensors.
+    compute_bytes: usize,
 }
 
 /// Bytes that a plan needs, by use.
@@ -101,12 +103,17 @@ impl Plan {
             })
             .collect();
         let kept = roots.iter().map(|&(root, _)| kept_roots[root.0 as usize]).collect();
-        Self { graph, placements, arena_bytes, kept, lower_bound }
+        Self { graph, placements, arena_bytes, kept, lower_bound, compute_bytes }
     }
 
     /// Bytes that live at once at the worst node: no arena can be shorter.
     pub fn lower_bound(&self) -> usize {
         self.lower_bound
+    }
+
+    /// Bytes of one element of a tensor.
+    pub fn element_bytes(&self, id: TensorId) -> usize {
+        element_bytes(&self.graph, id, self.compute_bytes)
     }
 
     /// Whether the caller may read the tensor after a step.

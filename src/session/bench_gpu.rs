@@ -17,10 +17,13 @@ use super::failure::Failure;
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::engine::cuda::inference::{FrozenParams, Inference};
+use crate::engine::cuda::inspect;
 use crate::engine::cuda::optimizer::Settings;
 use crate::engine::cuda::runtime::Runtime;
 use crate::engine::cuda::training::{DeviceMemory, Rule, StepPlan, Training};
 use crate::engine::graph::Graph;
+use crate::engine::plan::Plan;
+use crate::engine::roofline::{Rates, floor_secs};
 use crate::train::Hyp;
 use crate::train::memory;
 use crate::train::stepper::{PlannedStep, StepSpec};
@@ -48,6 +51,7 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let PlannedStep { n_images, plan, input, truth: truth_id, items } =
         PlannedStep::for_gpu(&network, &spec, request.batch, runtime.precision());
     let (n_nodes, names) = (plan.graph.nodes.len(), node_names(&plan.graph));
+    let measured = plan.clone();
     let plans = vec![StepPlan { n_images, plan, input, truth: truth_id, items }];
     let mut training = Training::new(&runtime, plans, &network.params, Rule::Sgd, &mut |_, _| {})?;
     let secs_to_plan = start.elapsed().as_secs_f64();
@@ -92,6 +96,7 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
             }),
         ),
         ("losses".to_owned(), json!(losses)),
+        ("roofline".to_owned(), roofline(&measured, ordinal, &gpu_only)),
         ("nodes".to_owned(), json!(n_nodes)),
         ("by_family".to_owned(), by_family(&profile)),
         ("secs_to_plan".to_owned(), json!(secs_to_plan)),
@@ -112,6 +117,7 @@ pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let shape = InputShape { n_images: request.batch, height: side, width: side };
     let PredictorPlan { plan, input, decoded } = PredictorPlan::for_gpu(&network, shape, runtime.precision());
     let names = node_names(&plan.graph);
+    let measured = plan.clone();
     let params = Arc::new(FrozenParams::new(&runtime, &network.params)?);
     let mut inference = Inference::new(&params, plan, input, decoded)?;
     let pixels = noise_bytes(shape.n_bytes());
@@ -131,6 +137,7 @@ pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
         ("gpu_only".to_owned(), spread(request, &gpu_only)),
         ("planned_bytes".to_owned(), json!(inference.bytes() + parameters)),
         ("used_bytes".to_owned(), json!(used)),
+        ("roofline".to_owned(), roofline(&measured, ordinal, &gpu_only)),
         ("by_family".to_owned(), by_family(&profile)),
         ("secs_to_first_step".to_owned(), json!(secs_to_first_step)),
         ("peak_bytes".to_owned(), json!(memory::peak_bytes())),
@@ -173,6 +180,26 @@ fn windows(
     }
     times.sort_by(f64::total_cmp);
     Ok(times)
+}
+
+/// How fast this card copies and convolves, by its self-test.
+fn measured_rates(ordinal: usize) -> Option<Rates> {
+    let report = inspect::gpus().ok()?.into_iter().nth(ordinal)?.ok()?;
+    let rate = |name: &str| {
+        let (_, rate) = report.tests.iter().find(|(test, _)| *test == name)?;
+        rate.as_ref().ok().map(|rate| rate.achieved)
+    };
+    Some(Rates { bytes_per_sec: rate("copy")? * 1e9, flops_per_sec: rate("convolution")? * 1e12 })
+}
+
+/// The least time of a plan by this card's own rates, and its share of the time that was taken.
+fn roofline(plan: &Plan, ordinal: usize, times: &[f64]) -> Value {
+    let Some(rates) = measured_rates(ordinal) else { return Value::Null };
+    let floor = floor_secs(plan, rates);
+    json!({
+        "floor_ms": floor * 1e3, "share": floor / median(times),
+        "copy_gb_per_sec": rates.bytes_per_sec / 1e9, "conv_tflops": rates.flops_per_sec / 1e12,
+    })
 }
 
 fn median(times: &[f64]) -> f64 {

@@ -12,24 +12,29 @@ profile=${1:-release}
 limit_mib=60
 bundle=gpu-bundle
 
-# Builds, and prints the path of the one program that it made.
+# Builds target $1 by the command that follows, and prints the path of the one program that it made.
 build() {
+    local target=$1
+    shift
     # Errors of the compiler are rendered to stderr, messages for programs go to stdout.
-    cargo "$@" --profile "$profile" --no-default-features --message-format=json-render-diagnostics | python3 -c '
-import json, sys
+    cargo "$@" --profile "$profile" --no-default-features --message-format=json-render-diagnostics | TARGET="$target" python3 -c '
+import json, os, sys
+target = os.environ["TARGET"]
 messages = (json.loads(line) for line in sys.stdin if line.startswith("{"))
-made = [m["executable"] for m in messages if m["reason"] == "compiler-artifact" and m["executable"] and m["target"]["name"] == "boxwright"]
+made = [m["executable"] for m in messages if m["reason"] == "compiler-artifact" and m["executable"] and m["target"]["name"] == target]
 assert len(made) == 1, f"expected one program, cargo made {made}"
 print(made[0])'
 }
 # Cargo tells tests of a profile by another command, not by its name.
-program=$(build build --features cuda --bin boxwright)
-tests=$(build test --no-run --features cuda,gpu-tests --lib)
+program=$(build boxwright build --features cuda --bin boxwright)
+tests=$(build boxwright test --no-run --features cuda,gpu-tests --lib)
+network=$(build network test --no-run --features cuda,gpu-tests --test network)
 
 rm -rf "$bundle"
 mkdir -p "$bundle/tests" "$bundle/datasets"
 strip -o "$bundle/boxwright" "$program"
 strip -o "$bundle/gpu-tests" "$tests"
+strip -o "$bundle/gpu-network" "$network"
 cp -r tests/golden "$bundle/tests/"
 cp -r datasets/parts "$bundle/datasets/"
 cp -r kernels "$bundle/"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the GPU's tests, then the benchmarks, and prints a short table last. Made for the folder that gpu-bundle.sh fills.
-#   run.sh [FILTER]      tests whose name contains FILTER; "none" for no tests
+#   run.sh [FILTER…]     tests whose name contains one of these (default: cuda gpu); "none" for no tests
 #   OUT=DIR              where the whole logs go (default: a folder "out" here)
 #   BENCHES="a;b"        arguments of `boxwright bench`, separated by semicolons; empty for none
 #   SECONDS_MAX=540      nothing new is begun after this
@@ -9,7 +9,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$here/out}
 mkdir -p "$out"
-filter=${1:-cuda}
+[ $# -gt 0 ] || set -- cuda gpu
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 seconds_max=${SECONDS_MAX:-540}
@@ -29,30 +29,37 @@ code=0
 echo "== doctor"
 timeout 60 "$here/boxwright" doctor 2>&1 | tee "$out/doctor.txt"
 
-if [ "$filter" != none ]; then
-    echo "== tests"
-    # One at a time: they share a GPU, and the log stays in order.
-    timeout "$(left)" "$here/gpu-tests" "$filter" --test-threads=1 >"$out/tests.txt" 2>&1
-    status=$?
-    tail -n 3 "$out/tests.txt"
-    n_passed=$(grep -c '^test .* \.\.\. ok$' "$out/tests.txt")
-    failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$out/tests.txt")
-    echo "tests: $n_passed passed, $(grep -c . <<<"$failed") failed, exit code $status" >>"$table"
-    if [ "$n_passed" = 0 ]; then echo "tests: NONE RAN" >>"$table"; code=1; fi
-    [ "$status" = 0 ] || code=1
+# Runs the tests of program $1 whose names contain one of the other arguments, one at a time: they share a GPU, and the log stays in order.
+run_tests() {
+    local program=$1 log="$out/$1.txt"
+    shift
+    echo "== $program"
+    timeout "$(left)" "$here/$program" "$@" --test-threads=1 --nocapture >"$log" 2>&1
+    local status=$?
+    tail -n 3 "$log"
+    local n_passed failed
+    n_passed=$(grep -c '^test result: .* [0-9]* passed' "$log")
+    failed=$(sed -n '/^failures:$/,$ s/^    \(.*\)$/\1/p' "$log" | sort -u)
+    echo "$program: $(grep '^test result:' "$log" || echo 'ended early'), exit code $status" >>"$table"
+    if [ "$n_passed" = 0 ] || [ "$status" != 0 ]; then code=1; fi
     # A test that breaks the GPU's context takes all later ones with it: try each one alone.
     for name in $failed; do
         if [ "$(left)" -le 1 ]; then echo "  $name: fails; no time to try it alone" >>"$table"; continue; fi
+        local limit verdict reason
         limit=$(left)
-        timeout $((limit < 60 ? limit : 60)) "$here/gpu-tests" "$name" --exact >"$temp/failed.txt" 2>&1 && verdict="passes alone" || verdict="fails alone, too"
+        timeout $((limit < 60 ? limit : 60)) "$here/$program" "$name" --exact >"$temp/failed.txt" 2>&1 && verdict="passes alone" || verdict="fails alone, too"
         cat "$temp/failed.txt" >>"$out/failures.txt"
         # The first line of the panic's text.
         reason=$(grep -A 1 "panicked at" "$temp/failed.txt" | sed -n 2p | cut -c 1-300)
         echo "  $name: $verdict${reason:+: $reason}" >>"$table"
     done
     if [ "$status" != 0 ] && [ -z "$failed" ]; then
-        echo "  the test program ended early, in or after: $(grep '^test ' "$out/tests.txt" | tail -n 1 | cut -c 1-200)" >>"$table"
+        echo "  ended early, in or after: $(grep '^test ' "$log" | tail -n 1 | cut -c 1-200)" >>"$table"
     fi
+}
+if [ "$1" != none ]; then
+    run_tests gpu-tests "$@"
+    run_tests gpu-network "$@"
 fi
 
 IFS=';' read -ra list <<<"$benches"

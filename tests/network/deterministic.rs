@@ -12,7 +12,9 @@ use safetensors::SafeTensors;
 
 /// A file among the golden numbers kept with the tests.
 pub(crate) fn kept(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    // A test program that runs on another machine than it was built on is told where the repository's files are.
+    let root = std::env::var_os("BOXWRIGHT_ROOT").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    root.join("tests/golden").join(name)
 }
 
 /// A file among all golden numbers, where those are at hand.

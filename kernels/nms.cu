@@ -14,7 +14,7 @@
 // IoU is rounded step by step as on the CPU: no fused multiply-add.
 #include "common.cuh"
 
-// Most candidates of an image, and the power of two above: as in src/engine/cuda/nms.rs.
+// Most candidates of an image, and the power of two above: as in src/engine/cuda.rs.
 #define MAX_CANDIDATES 30000
 #define CAPACITY 32768
 #define DETECT_THREADS 1024

@@ -68,6 +68,14 @@ pub mod training;
 /// Batches of bytes that a training holds on the GPU at once: two on their way in, one that is worked on.
 pub const INPUT_COPIES: usize = 3;
 
+/// Candidates of an image that suppression has room for, as in kernels/nms.cu.
+const NMS_CANDIDATES: usize = 32_768;
+
+/// Bytes that suppression needs on a GPU: candidates, of 8 bytes, and detections, of 6 numbers, of each image, and how many there are.
+pub fn nms_bytes(batch: usize, max_detections: usize) -> usize {
+    batch * (NMS_CANDIDATES * 8 + 4 + max_detections * 24 + 4)
+}
+
 /// Number format of activations and of what convolutions read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {

@@ -1,10 +1,9 @@
 //! Launches kernels/nms.cu: non-maximum suppression of a batch of decoded predictions, with the result of `geom::nms`.
 
+use super::NMS_CANDIDATES as CAPACITY;
 use super::gpu::Launch;
 use super::kernels::Kernels;
 
-/// Room for candidates of an image, as in kernels/nms.cu.
-const CAPACITY: usize = 32_768;
 const DETECT_THREADS: usize = 1024;
 const COLLECT_THREADS: usize = 256;
 /// Scores that a block of `nms_collect` reads, about.

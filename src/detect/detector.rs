@@ -16,10 +16,11 @@ use crate::engine::Device;
 use crate::engine::cuda::error::CudaError;
 use crate::geom::Size;
 use crate::geom::letterbox::{Letterbox, LetterboxOptions};
-use crate::geom::nms::{Detection, NmsOptions, nms};
+use crate::geom::nms::{Detection, NmsOptions};
 use crate::media::Picture;
 use crate::media::resize::apply_letterbox;
 use crate::yolo::Network;
+use crate::yolo::predictor::BatchDetections;
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsInfo;
 use crate::yolo::{InputShape, Predictor};
@@ -73,9 +74,9 @@ pub struct PictureDetections {
     pub detections: Vec<Detection>,
     /// Scaling and padding.
     pub letterbox_ms: f32,
-    /// The network with the decoding of its boxes, and the way to a GPU and back; for the first picture of a shape also its preparation.
+    /// The network with the decoding of its boxes, and the way to a GPU; for the first picture of a shape also its preparation.
     pub network_ms: f32,
-    /// Suppression, and the way back to the picture's pixels.
+    /// Suppression, the way back from a GPU, and the way back to the picture's pixels.
     pub nms_ms: f32,
 }
 
@@ -113,15 +114,14 @@ impl Detector {
         let boxed = apply_letterbox(picture, &letterbox);
         let letterboxed = Instant::now();
 
-        let n_classes = self.predictor.n_classes();
         let Size { width, height } = letterbox.input;
         let shape = InputShape { n_images: 1, height: height as usize, width: width as usize };
-        let rows = self.predictor.run(shape, &boxed.rgb)?;
-        let ran = Instant::now();
-
         let DetectOptions { conf, iou, max_detections, .. } = *options;
         let options = NmsOptions { conf, iou, max_detections, ..NmsOptions::detect() };
-        let mut detections = nms(rows, n_classes, &options);
+        let BatchDetections { images, nms_ms } = self.predictor.detect(shape, &boxed.rgb, &options)?;
+        let detected = Instant::now();
+
+        let mut detections: Vec<Detection> = images.into_iter().flatten().collect();
         for detection in &mut detections {
             detection.bbox = letterbox.image_from_input(detection.bbox);
         }
@@ -130,8 +130,8 @@ impl Detector {
             size: picture.size,
             detections,
             letterbox_ms: ms(start, letterboxed),
-            network_ms: ms(letterboxed, ran),
-            nms_ms: ms(ran, Instant::now()),
+            network_ms: ms(letterboxed, detected) - nms_ms,
+            nms_ms: nms_ms + ms(detected, Instant::now()),
         })
     }
 }

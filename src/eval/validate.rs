@@ -26,9 +26,9 @@ use crate::dataset::Split;
 use crate::engine::Device;
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
+use crate::engine::cuda::nms_bytes;
 use crate::geom::nms::Detection;
 use crate::geom::nms::NmsOptions;
-use crate::geom::nms::nms;
 use crate::yolo::Network;
 use crate::yolo::joined::joined;
 use crate::yolo::{InputShape, Predictor, PredictorPlan};
@@ -140,14 +140,14 @@ impl Validator {
         self.set.set_batch(batch);
     }
 
-    /// Memory of the process during a run: kept pictures, a batch and its rows, and the network in deploy form. On the CPU also
+    /// Memory of the process during a run: kept pictures, a batch, and the network in deploy form. On the CPU also
     /// the activations, and the weights a second time in the kernels' order.
     pub fn planned_bytes(&self, network: &Network) -> u64 {
         let deploy = network.to_deploy();
         let of_shape = |&shape: &InputShape| {
-            let PredictorPlan { plan, decoded, .. } = PredictorPlan::new(&deploy, shape);
-            let rows = plan.graph.shape(decoded).len() * size_of::<f32>();
-            shape.n_bytes() + if self.options.device == Device::Cpu { plan.arena_bytes } else { 2 * shape.n_bytes() + rows }
+            let is_cpu = self.options.device == Device::Cpu;
+            // A GPU's batch is in pinned memory once more.
+            shape.n_bytes() + if is_cpu { PredictorPlan::new(&deploy, shape).plan.arena_bytes } else { shape.n_bytes() }
         };
         let parameters = 2 * deploy.params.values.len() * size_of::<f32>();
         (self.set.keep_bytes() + self.shapes().iter().map(of_shape).max().unwrap_or(0) + parameters) as u64
@@ -158,9 +158,12 @@ impl Validator {
         let deploy = network.to_deploy();
         // The graph of the largest input needs the most.
         let largest = self.shapes().into_iter().max_by_key(InputShape::n_bytes);
-        let arena = |shape: InputShape| shape.n_bytes() + PredictorPlan::for_gpu(&joined(&deploy), shape, precision).plan.arena_bytes;
+        let of_shape = |shape: InputShape| {
+            let arena = PredictorPlan::for_gpu(&joined(&deploy), shape, precision).plan.arena_bytes;
+            arena + shape.n_bytes() + nms_bytes(shape.n_images, self.options.max_detections)
+        };
         let parameters = deploy.params.values.len() * (size_of::<f32>() + precision.bytes());
-        largest.map_or(0, arena) + parameters
+        largest.map_or(0, of_shape) + parameters
     }
 
     /// The shapes of the batches, each once.
@@ -193,13 +196,12 @@ impl Validator {
         let (mut matched, mut label_classes, mut n_images) = (Vec::new(), Vec::new(), 0);
         for (index, batch) in self.set.batches.iter().enumerate() {
             let (pixels, faults) = self.set.input(batch);
-            let rows = predictor.run(shape_of(batch), &pixels)?;
+            let of_images = predictor.detect(shape_of(batch), &pixels, &nms_options)?.images;
             let images = &self.set.images[batch.first..batch.first + batch.n];
-            let found: Vec<(Vec<Detection>, Vec<Truth>)> = rows
-                .par_chunks(rows.len() / batch.n)
+            let found: Vec<(Vec<Detection>, Vec<Truth>)> = of_images
+                .into_par_iter()
                 .zip(images)
-                .map(|(rows, image)| {
-                    let mut detections = nms(rows, network.n_classes, &nms_options);
+                .map(|(mut detections, image)| {
                     for detection in &mut detections {
                         detection.bbox = image.image_from_input(batch.input, detection.bbox);
                     }

@@ -1,16 +1,22 @@
 //! A network ready to run on a device, for several input shapes.
 //!
 //! In:  a network of any form, which runs in deploy form; then batches of pictures as RGB bytes.
-//! Out: decoded rows: boxes as cx, cy, w, h in input pixels, then scores.
+//! Out: detections of each picture in input pixels; or decoded rows: boxes as cx, cy, w, h in input pixels, then scores.
 //!
 //! A graph belongs to one input shape. The last few are kept; a new one then replaces the one that was unused for longest. On a
 //! GPU, where a shape that was never seen costs seconds of timing convolutions, a batch with fewer pictures than a graph of
 //! the same height and width takes is filled up with gray ones, which change nothing for the others.
 //!
-//! Never scales a picture and never suppresses a box.
+//! Boxes are suppressed where the network runs, with the same result: rows of a batch take longer to come back from a GPU than the
+//! network runs.
+//!
+//! Never scales a picture.
 
 #[cfg(feature = "cuda")]
 use std::sync::Arc;
+use std::time::Instant;
+
+use rayon::prelude::*;
 
 #[cfg(feature = "cuda")]
 use super::joined::joined;
@@ -22,15 +28,24 @@ use crate::engine::cpu::Executor;
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 #[cfg(feature = "cuda")]
-use crate::engine::cuda::inference::{FrozenParams, Inference};
+use crate::engine::cuda::inference::{Detections, FrozenParams, Inference};
+#[cfg(feature = "cuda")]
+use crate::engine::cuda::nms::NmsSettings;
 #[cfg(feature = "cuda")]
 use crate::engine::cuda::runtime::Runtime;
+#[cfg(feature = "cuda")]
+use crate::engine::graph::Shape;
 use crate::engine::op::BnMode;
 use crate::engine::packed::pack_convolution_inputs;
-
-/// What pictures are padded with.
 #[cfg(feature = "cuda")]
-const GRAY: u8 = 114;
+use crate::geom::Xyxy;
+use crate::geom::nms::Detection;
+use crate::geom::nms::NmsOptions;
+use crate::geom::nms::nms;
+
+/// So many candidates of a picture are looked at, so none has more detections.
+#[cfg(feature = "cuda")]
+const MOST_DETECTIONS: usize = 30_000;
 
 /// A batch of pictures of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +87,15 @@ impl PredictorPlan {
     }
 }
 
+/// What is in a batch of pictures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchDetections {
+    /// Of each picture in input pixels, best first, as `geom::nms` gives them.
+    pub images: Vec<Vec<Detection>>,
+    /// What suppression took, on a GPU with the way back.
+    pub nms_ms: f32,
+}
+
 /// A network on a device.
 pub struct Predictor {
     network: Network,
@@ -98,8 +122,6 @@ struct OnGpu {
     runtime: Arc<Runtime>,
     params: Arc<FrozenParams>,
     shapes: Vec<(InputShape, Inference)>,
-    /// A batch filled up with gray pictures.
-    padded: Vec<u8>,
     rows: Vec<f32>,
 }
 
@@ -124,7 +146,7 @@ impl Predictor {
     pub fn on_gpu(network: &Network, runtime: &Arc<Runtime>, max_shapes: usize) -> Result<Self, CudaError> {
         let network = joined(&network.to_deploy());
         let params = Arc::new(FrozenParams::new(runtime, &network.params)?);
-        let on = OnGpu { runtime: Arc::clone(runtime), params, shapes: Vec::new(), padded: Vec::new(), rows: Vec::new() };
+        let on = OnGpu { runtime: Arc::clone(runtime), params, shapes: Vec::new(), rows: Vec::new() };
         Ok(Self { network, max_shapes, on: On::Cuda(Box::new(on)) })
     }
 
@@ -139,6 +161,22 @@ impl Predictor {
             #[cfg(feature = "cuda")]
             On::Cuda(on) => on.shapes.iter().map(|(shape, _)| *shape).collect(),
         }
+    }
+
+    /// What is in pictures (B, H, W, 3), sides multiples of 32.
+    ///
+    /// # Errors
+    /// What the GPU says. Never on the CPU.
+    pub fn detect(&mut self, shape: InputShape, rgb: &[u8], options: &NmsOptions) -> Result<BatchDetections, CudaError> {
+        #[cfg(feature = "cuda")]
+        if let On::Cuda(on) = &mut self.on {
+            return on.detect(&self.network, self.max_shapes, shape, rgb, options);
+        }
+        let n_classes = self.n_classes();
+        let rows = self.run(shape, rgb)?;
+        let start = Instant::now();
+        let images = rows.par_chunks(rows.len() / shape.n_images).map(|rows| nms(rows, n_classes, options)).collect();
+        Ok(BatchDetections { images, nms_ms: start.elapsed().as_secs_f32() * 1e3 })
     }
 
     /// The decoded rows (B, N, 4 + nc) of pictures (B, H, W, 3), sides multiples of 32.
@@ -158,7 +196,12 @@ impl Predictor {
                 Ok(&decoded.data[..decoded.shape.len()])
             }
             #[cfg(feature = "cuda")]
-            On::Cuda(on) => on.run(network, *max_shapes, shape, rgb),
+            On::Cuda(on) => {
+                let (ready, inference) = on.ready(network, *max_shapes, shape)?;
+                let rows = inference.run(rgb)?;
+                on.rows = rows;
+                Ok(&on.rows[..on.rows.len() / ready.n_images * shape.n_images])
+            }
         }
     }
 }
@@ -172,8 +215,27 @@ impl CpuShape {
 
 #[cfg(feature = "cuda")]
 impl OnGpu {
-    fn run(&mut self, network: &Network, max_shapes: usize, shape: InputShape, rgb: &[u8]) -> Result<&[f32], CudaError> {
-        let Self { runtime, params, shapes, padded, rows } = self;
+    fn detect(
+        &mut self,
+        network: &Network,
+        max_shapes: usize,
+        shape: InputShape,
+        rgb: &[u8],
+        options: &NmsOptions,
+    ) -> Result<BatchDetections, CudaError> {
+        assert_eq!(rgb.len(), shape.n_bytes(), "bytes of {shape:?}");
+        let (_, inference) = self.ready(network, max_shapes, shape)?;
+        let settings = nms_settings(inference.output_shape(), options);
+        let Detections { images, nms_ms } = inference.detect(rgb, &settings)?;
+        let detection =
+            |[x1, y1, x2, y2, score, class]: [f32; 6]| Detection { bbox: Xyxy::new(x1, y1, x2, y2), class: class as usize, score };
+        let images = images.into_iter().take(shape.n_images).map(|rows| rows.into_iter().map(detection).collect()).collect();
+        Ok(BatchDetections { images, nms_ms })
+    }
+
+    /// The graph for a shape, perhaps of a larger batch, with its own shape.
+    fn ready(&mut self, network: &Network, max_shapes: usize, shape: InputShape) -> Result<(InputShape, &mut Inference), CudaError> {
+        let Self { runtime, params, shapes, .. } = self;
         let fits = |(ready, _): &(InputShape, Inference)| {
             ready.n_images >= shape.n_images && (ready.height, ready.width) == (shape.height, shape.width)
         };
@@ -182,16 +244,24 @@ impl OnGpu {
             Ok((shape, Inference::new(params, plan, input, decoded)?))
         };
         let (ready, inference) = used_last(shapes, max_shapes, fits, make)?;
-        let rgb = if ready.n_images == shape.n_images {
-            rgb
-        } else {
-            padded.clear();
-            padded.extend_from_slice(rgb);
-            padded.resize(ready.n_bytes(), GRAY);
-            padded.as_slice()
-        };
-        *rows = inference.run(rgb)?;
-        Ok(&rows[..rows.len() / ready.n_images * shape.n_images])
+        Ok((*ready, inference))
+    }
+}
+
+/// Settings of a GPU's suppression for decoded rows (B, 1, N, 4 + nc).
+#[cfg(feature = "cuda")]
+pub fn nms_settings(decoded: Shape, options: &NmsOptions) -> NmsSettings {
+    let NmsOptions { conf, iou, max_detections, multi_label, agnostic } = *options;
+    NmsSettings {
+        batch: decoded.n,
+        n_rows: decoded.w,
+        n_classes: decoded.c - 4,
+        // No score is negative.
+        conf: conf.max(0.0),
+        iou,
+        max_detections: max_detections.min(MOST_DETECTIONS),
+        multi_label,
+        agnostic,
     }
 }
 
@@ -252,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn detections_are_those_of_the_rows() {
+        let shape = shape(2, 64, 96);
+        let mut predictor = Predictor::new(&network(), Device::Cpu, 1).unwrap();
+        let rows = predictor.run(shape, &pictures(shape)).unwrap().to_vec();
+        let options = NmsOptions { conf: 1e-4, ..NmsOptions::validate() };
+        let expected: Vec<Vec<Detection>> = rows.chunks(rows.len() / 2).map(|rows| nms(rows, 3, &options)).collect();
+        assert!(expected.iter().all(|detections| !detections.is_empty()));
+        assert_eq!(predictor.detect(shape, &pictures(shape), &options).unwrap().images, expected);
+    }
+
+    #[test]
     fn few_graphs_are_kept_and_the_one_used_last_stays() {
         let mut predictor = Predictor::new(&network(), Device::Cpu, 4).unwrap();
         for height in [32, 64, 96, 32, 128, 160] {
@@ -308,5 +389,28 @@ mod gpu_tests {
                 assert!(found[0] <= tolerances[0] && found[1] <= tolerances[1], "{precision:?}: {found:?}");
             }
         }
+    }
+
+    #[test]
+    fn detections_are_those_that_the_cpu_finds_in_the_rows() {
+        let _turn = test_gpu();
+        let network = Network::new(Model::single(ModelSize::T), 3, 7);
+        let large = InputShape { n_images: 3, height: 96, width: 160 };
+        let small = InputShape { n_images: 2, ..large };
+        let bytes: Vec<u8> = (0..large.n_bytes() as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let mut gpu = Predictor::on_gpu(&network, &Runtime::open(0, Precision::F32).unwrap(), 1).unwrap();
+        let few = NmsOptions { conf: 1e-4, max_detections: 5, ..NmsOptions::validate() };
+        // The table grows, and is then larger than it need be.
+        for options in [few, NmsOptions { conf: 1e-4, ..NmsOptions::validate() }, NmsOptions { agnostic: true, multi_label: false, ..few }]
+        {
+            for shape in [large, small] {
+                let bytes = &bytes[..shape.n_bytes()];
+                let rows = gpu.run(shape, bytes).unwrap();
+                let expected: Vec<Vec<Detection>> = rows.chunks(rows.len() / shape.n_images).map(|rows| nms(rows, 3, &options)).collect();
+                assert!(expected.iter().all(|detections| !detections.is_empty()));
+                assert_eq!(gpu.detect(shape, bytes, &options).unwrap().images, expected, "{shape:?} with {options:?}");
+            }
+        }
+        assert_eq!(gpu.shapes(), [large]);
     }
 }

@@ -2,18 +2,20 @@
 // plans with.
 #include "common.cuh"
 
-// y[i] = act(y[i] + bias[i % channels]), in place.
-//   y [pixels * channels] T, packed and 16-byte aligned; bias [channels] f32
+// y[i] = act(y[i] + bias[i % channels]) + residual[i], in place; without residual where that is null.
+//   y, residual [pixels * channels] T, packed and 16-byte aligned; bias [channels] f32
 // A thread takes 16 bytes of the flat tensor, wherever a pixel begins, so any number of channels is read in full width;
 // neighbouring threads take neighbouring 16 bytes. Bound by memory: one read and one write of y.
-extern "C" __global__ void conv_bias_act(T* __restrict__ y, const float* __restrict__ bias, int n_elements, int channels, int silu) {
+extern "C" __global__ void conv_bias_act(T* __restrict__ y, const float* __restrict__ bias, const T* __restrict__ residual,
+                                         int n_elements, int channels, int silu) {
     const u32 start = (blockIdx.x * (u32)blockDim.x + threadIdx.x) * LANES;
     if (start >= (u32)n_elements) return;
     const int n = min(LANES, n_elements - (int)start);
     int channel = start % (u32)channels;
 
-    union { uint4 whole; T lanes[LANES]; } values;
+    union { uint4 whole; T lanes[LANES]; } values, added;
     T* at = y + start;
+    if (residual && n == LANES) added.whole = *(const uint4*)(residual + start);
     if (n == LANES) {
         values.whole = *(const uint4*)at;
     } else {
@@ -24,7 +26,9 @@ extern "C" __global__ void conv_bias_act(T* __restrict__ y, const float* __restr
     for (int lane = 0; lane < LANES; ++lane) {
         if (lane < n) {
             const float x = to_f32(values.lanes[lane]) + bias[channel];
-            values.lanes[lane] = from_f32(silu ? x * sigmoid_f32(x) : x);
+            float value = silu ? x * sigmoid_f32(x) : x;
+            if (residual) value += to_f32(n == LANES ? added.lanes[lane] : residual[start + lane]);
+            values.lanes[lane] = from_f32(value);
             channel = channel + 1 == channels ? 0 : channel + 1;
         }
     }

@@ -64,8 +64,6 @@ pub fn take_joined(network: &mut Network, values: &Params) {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests")]
-
     use super::*;
     use crate::engine::cpu::Executor;
     use crate::engine::gradients::{GradientStyle, append_gradients};

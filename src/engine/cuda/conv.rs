@@ -37,8 +37,8 @@ use crate::engine::op::{Act, ConvSpec};
 pub enum ConvPass {
     /// x, w -> y
     Forward,
-    /// x, w, bias -> y = act(convolution + bias); for inference.
-    ForwardBias { act: Act },
+    /// x, w, bias -> y = act(convolution + bias), plus a tensor like y with `residual`; for inference.
+    ForwardBias { act: Act, residual: bool },
     /// `d_y`, w -> `d_x`, overwritten
     BackwardInput,
     /// x, `d_y` -> `d_w`, overwritten
@@ -60,8 +60,10 @@ impl fmt::Display for ConvCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pass = match self.pass {
             ConvPass::Forward => "forward",
-            ConvPass::ForwardBias { act: Act::None } => "forward-bias",
-            ConvPass::ForwardBias { act: Act::Silu } => "forward-bias-silu",
+            ConvPass::ForwardBias { act: Act::None, residual: false } => "forward-bias",
+            ConvPass::ForwardBias { act: Act::Silu, residual: false } => "forward-bias-silu",
+            ConvPass::ForwardBias { act: Act::None, residual: true } => "forward-bias-add",
+            ConvPass::ForwardBias { act: Act::Silu, residual: true } => "forward-bias-silu-add",
             ConvPass::BackwardInput => "backward-input",
             ConvPass::BackwardWeight => "backward-weight",
         };
@@ -78,6 +80,10 @@ impl ConvCall {
 
     fn y_len(&self) -> usize {
         self.n * self.spec.out_side(self.h) * self.spec.out_side(self.w) * self.spec.out_channels
+    }
+
+    fn has_residual(&self) -> bool {
+        matches!(self.pass, ConvPass::ForwardBias { residual: true, .. })
     }
 
     /// Elements of the first and second input and of the output; see [`ConvPointers`].
@@ -126,6 +132,8 @@ pub struct ConvPointers {
     pub b: u64,
     /// Of [`ConvPass::ForwardBias`] only.
     pub bias: u64,
+    /// Of [`ConvPass::ForwardBias`] with a residual only.
+    pub residual: u64,
     /// y, `d_x` or `d_w`.
     pub out: u64,
     /// At least [`Convolutions::workspace_bytes`] long; its content is lost.
@@ -468,6 +476,8 @@ const UID_BIAS: i64 = 3;
 const UID_OUT: i64 = 4;
 const UID_CONVOLUTION: i64 = 5;
 const UID_BIASED: i64 = 6;
+const UID_ACTIVATED: i64 = 7;
+const UID_RESIDUAL: i64 = 8;
 
 /// The call in cuDNN's terms.
 fn graph(handle: &Handle, call: &ConvCall, precision: Precision) -> Result<OperationGraph, CudaError> {
@@ -483,18 +493,23 @@ fn graph(handle: &Handle, call: &ConvCall, precision: Precision) -> Result<Opera
         ConvPass::Forward => {
             OperationGraph::new(handle, &[Operation::Convolution { x: x(UID_A), w: weight(UID_B), y: y(UID_OUT), stride, pad }])
         }
-        ConvPass::ForwardBias { act } => {
+        ConvPass::ForwardBias { act, residual } => {
             let sum = between(UID_CONVOLUTION);
             let bias = Tensor { precision: Precision::F32, ..tensor(UID_BIAS, [1, out_channels, 1, 1]) };
-            let convolution = Operation::Convolution { x: x(UID_A), w: weight(UID_B), y: sum, stride, pad };
+            let mut operations = vec![Operation::Convolution { x: x(UID_A), w: weight(UID_B), y: sum, stride, pad }];
+            let activated = if residual { between(UID_ACTIVATED) } else { y(UID_OUT) };
             match act {
-                Act::None => OperationGraph::new(handle, &[convolution, Operation::Add { a: sum, b: bias, y: y(UID_OUT) }]),
+                Act::None => operations.push(Operation::Add { a: sum, b: bias, y: activated }),
                 Act::Silu => {
                     let biased = between(UID_BIASED);
-                    let add = Operation::Add { a: sum, b: bias, y: biased };
-                    OperationGraph::new(handle, &[convolution, add, Operation::Silu { x: biased, y: y(UID_OUT) }])
+                    operations.push(Operation::Add { a: sum, b: bias, y: biased });
+                    operations.push(Operation::Silu { x: biased, y: activated });
                 }
             }
+            if residual {
+                operations.push(Operation::Add { a: activated, b: y(UID_RESIDUAL), y: y(UID_OUT) });
+            }
+            OperationGraph::new(handle, &operations)
         }
         ConvPass::BackwardInput => {
             let operation = Operation::ConvolutionBackwardInput { dy: y(UID_A), w: weight(UID_B), dx: x(UID_OUT), stride, pad };
@@ -508,20 +523,26 @@ fn graph(handle: &Handle, call: &ConvCall, precision: Precision) -> Result<Opera
 }
 
 fn variant_pack(call: &ConvCall, pointers: &ConvPointers) -> Result<VariantPack, CudaError> {
-    let ConvPointers { a, b, bias, out, workspace } = *pointers;
-    let tensors = [(UID_A, a), (UID_B, b), (UID_OUT, out), (UID_BIAS, bias)];
-    let n_tensors = if matches!(call.pass, ConvPass::ForwardBias { .. }) { 4 } else { 3 };
+    let ConvPointers { a, b, bias, residual, out, workspace } = *pointers;
+    let tensors = [(UID_A, a), (UID_B, b), (UID_OUT, out), (UID_BIAS, bias), (UID_RESIDUAL, residual)];
+    let n_tensors = match call.pass {
+        ConvPass::ForwardBias { residual: true, .. } => 5,
+        ConvPass::ForwardBias { residual: false, .. } => 4,
+        _ => 3,
+    };
     VariantPack::new(&tensors[..n_tensors], workspace)
 }
 
-/// `out = act(out + bias)`
+/// `out = act(out + bias)`, plus the residual if there is one.
 fn bias_act(function: Function, precision: Precision, call: &ConvCall, pointers: &ConvPointers) -> Launch {
     const THREADS: usize = 256;
     let [_, _, n_elements] = call.lens();
-    let silu = matches!(call.pass, ConvPass::ForwardBias { act: Act::Silu });
+    let silu = matches!(call.pass, ConvPass::ForwardBias { act: Act::Silu, .. });
+    let has_residual = call.has_residual();
     let args = Args::new()
         .with(pointers.out)
         .with(pointers.bias)
+        .with(if has_residual { pointers.residual } else { 0 })
         .with(i32::try_from(n_elements).expect("an output of fewer than 2^31 elements"))
         .with(call.spec.out_channels as i32)
         .with(i32::from(silu));

@@ -145,7 +145,7 @@ impl Kernel {
     pub(super) fn launches(&self, call: &ConvCall, pointers: &ConvPointers) -> Vec<Launch> {
         assert!(self.supports(call), "{call} by {self:?}");
         let Variant { threads, blocks, weight_threads, .. } = self.variant;
-        let ConvPointers { a, b, bias, out, workspace } = *pointers;
+        let ConvPointers { a, b, bias, out, workspace, .. } = *pointers;
         let [shared, weight_shared] = self.variant.shared_bytes();
         let [forward, backward_input, backward_weight] = self.functions;
         let sizes = |args: Args| args.with(call.n as i32).with(call.h as i32).with(call.w as i32);
@@ -160,7 +160,7 @@ impl Kernel {
         };
         match call.pass {
             ConvPass::Forward => forward(0, false),
-            ConvPass::ForwardBias { act } => forward(bias, act == Act::Silu),
+            ConvPass::ForwardBias { act, .. } => forward(bias, act == Act::Silu),
             ConvPass::BackwardInput => {
                 vec![linear(backward_input, n_blocks, threads, shared, sizes(Args::new().with(a).with(b).with(out)))]
             }

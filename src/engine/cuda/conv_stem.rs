@@ -135,7 +135,7 @@ impl Kernel {
     /// What computes a call, in this order.
     pub(super) fn launches(&self, call: &ConvCall, pointers: &ConvPointers) -> Vec<Launch> {
         assert!(self.supports(call), "{call} by {self:?}");
-        let ConvPointers { a, b, bias, out, workspace } = *pointers;
+        let ConvPointers { a, b, bias, out, workspace, .. } = *pointers;
         let [shared, weight_shared] = self.variant.shared_bytes();
         let sizes = |args: Args| args.with(call.n as i32).with(call.h as i32).with(call.w as i32);
         let linear = |function, n_blocks, shared: usize, args| Launch {
@@ -149,7 +149,7 @@ impl Kernel {
         };
         match call.pass {
             ConvPass::Forward => forward(0, false),
-            ConvPass::ForwardBias { act } => forward(bias, act == Act::Silu),
+            ConvPass::ForwardBias { act, .. } => forward(bias, act == Act::Silu),
             ConvPass::BackwardInput => unreachable!("not supported"),
             ConvPass::BackwardWeight => {
                 let n_partials = self.n_partials(call);

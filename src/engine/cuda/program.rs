@@ -92,7 +92,7 @@ fn conv_call(plan: &Plan, node: &Node) -> Option<ConvCall> {
     match &node.op {
         Op::Conv { spec, bias, act, .. } => {
             let pass = match bias {
-                Some(_) if is_fused(plan, node) => ConvPass::ForwardBias { act: *act },
+                Some(_) if is_fused(plan, node) => ConvPass::ForwardBias { act: *act, residual: node.inputs.len() > 1 },
                 _ => ConvPass::Forward,
             };
             call(pass, *spec, shape(node.inputs[0]))
@@ -110,7 +110,7 @@ fn is_packed(plan: &Plan, id: TensorId) -> bool {
 /// Whether a convolution writes its output where it is wanted; else it writes to the workspace, and a kernel goes on from there.
 fn is_fused(plan: &Plan, node: &Node) -> bool {
     let is_whole = plan.graph.shape(node.outputs[0]).c == plan.graph.value_channels(node);
-    node.outputs.len() == 1 && node.inputs.len() == 1 && is_whole && is_packed(plan, node.outputs[0])
+    node.outputs.len() == 1 && is_whole && is_packed(plan, node.outputs[0]) && node.inputs[1..].iter().all(|&id| is_packed(plan, id))
 }
 
 /// Convolutions whose plans wait to be timed at once: with their kernels they take memory.
@@ -319,10 +319,11 @@ impl Builder<'_> {
                     a: self.address(node.inputs[0]),
                     b: self.copy(*weight),
                     bias: bias.map_or(0, |bias| self.value(bias)),
+                    residual: node.inputs.get(1).map_or(0, |&id| self.address(id)),
                     out: self.address(node.outputs[0]),
                     workspace,
                 };
-                if is_fused(self.plan, node) && (bias.is_some() || *act == Act::None) {
+                if is_fused(self.plan, node) && (bias.is_some() || (*act == Act::None && node.inputs.len() == 1)) {
                     return self.conv("conv forward", conv_id(), pointers);
                 }
                 let room = runtime.convolutions().workspace_bytes(conv_id()).next_multiple_of(256);
@@ -399,7 +400,7 @@ impl Builder<'_> {
             }
             Op::ConvBackwardInput { weight, accumulate, .. } => {
                 let (a, b, out) = (self.address(node.inputs[0]), self.copy(*weight), self.address(node.outputs[0]));
-                let pointers = ConvPointers { a, b, bias: 0, out, workspace };
+                let pointers = ConvPointers { a, b, out, workspace, ..ConvPointers::default() };
                 if !accumulate && is_packed(self.plan, node.outputs[0]) {
                     return self.conv("conv backward input", conv_id(), pointers);
                 }
@@ -413,7 +414,7 @@ impl Builder<'_> {
             }
             Op::ConvBackwardWeight { weight, bias, .. } => {
                 let (a, b) = (self.address(node.inputs[0]), self.address(node.inputs[1]));
-                let pointers = ConvPointers { a, b, bias: 0, out: self.weight_gradient(*weight), workspace };
+                let pointers = ConvPointers { a, b, out: self.weight_gradient(*weight), workspace, ..ConvPointers::default() };
                 self.conv("conv backward weight", conv_id(), pointers)?;
                 if let Some(bias) = bias {
                     self.bias_gradient(node.inputs[1], *bias);

@@ -68,7 +68,7 @@ fn convolution(gpu: &Arc<Gpu>) -> Result<Rate, CudaError> {
     let w = gpu.upload(&noise(n_w, precision))?;
     let y = gpu.alloc(n_y * precision.bytes())?;
     let workspace = gpu.alloc(convolutions.workspace_bytes(plan))?;
-    let pointers = ConvPointers { a: x.address, b: w.address, bias: 0, out: y.address, workspace: workspace.address };
+    let pointers = ConvPointers { a: x.address, b: w.address, out: y.address, workspace: workspace.address, ..ConvPointers::default() };
     let bound = convolutions.bind(plan, pointers)?;
     let seconds = seconds_of_one(gpu, || convolutions.run(&bound))?;
     gpu.synchronize()?;

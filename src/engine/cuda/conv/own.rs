@@ -28,10 +28,12 @@ impl Kernel {
     }
 
     pub(super) fn supports(&self, call: &ConvCall) -> bool {
-        match self {
-            Self::Conv3x3(kernel) => kernel.supports(call),
-            Self::Stem(kernel) => kernel.supports(call),
-        }
+        // None adds a residual.
+        !call.has_residual()
+            && match self {
+                Self::Conv3x3(kernel) => kernel.supports(call),
+                Self::Stem(kernel) => kernel.supports(call),
+            }
     }
 
     pub(super) fn workspace_bytes(&self, call: &ConvCall) -> usize {

@@ -43,7 +43,8 @@ impl Scratch {
     /// Bytes of a call's tensors, each aligned.
     pub(super) fn tensor_bytes(call: &ConvCall, precision: Precision) -> usize {
         let [a, b, out] = call.lens().map(|len| aligned(len * precision.bytes()));
-        a + b + out + aligned(call.spec.out_channels * size_of::<f32>())
+        let residual = if call.has_residual() { out } else { 0 };
+        a + b + out + aligned(call.spec.out_channels * size_of::<f32>()) + residual
     }
 
     /// # Panics
@@ -55,15 +56,22 @@ impl Scratch {
         let b = address + a_bytes;
         let out = b + b_bytes;
         let bias = out + out_bytes;
-        let pointers = ConvPointers { a: address, b, bias, out, workspace: address + tensor_bytes as u64 };
+        let residual = bias + aligned(call.spec.out_channels * size_of::<f32>()) as u64;
+        let pointers = ConvPointers { a: address, b, bias, residual, out, workspace: address + tensor_bytes as u64 };
         Self { pointers, workspace_bytes: (bytes - tensor_bytes).min(WORKSPACE_CAP) }
     }
 
     /// Random numbers in all inputs.
     pub(super) fn fill(&self, gpu: &Arc<Gpu>, fill: Function, call: &ConvCall, precision: Precision) -> Result<(), CudaError> {
-        let [a, b, _] = call.lens();
+        let [a, b, out] = call.lens();
+        let residual = if call.has_residual() { out } else { 0 };
         let bias = call.spec.out_channels * size_of::<f32>() / precision.bytes();
-        for (seed, (address, len)) in [(self.pointers.a, a), (self.pointers.b, b), (self.pointers.bias, bias)].into_iter().enumerate() {
+        for (seed, (address, len)) in
+            [(self.pointers.a, a), (self.pointers.b, b), (self.pointers.bias, bias), (self.pointers.residual, residual)]
+                .into_iter()
+                .filter(|&(_, len)| len > 0)
+                .enumerate()
+        {
             let args = Args::new().with(address).with(len as u64).with(seed as u32 * 0x1234_5677 + 1);
             gpu.launch(&Launch::linear(fill, len.div_ceil(1024).min(2048), 256, args))?;
         }

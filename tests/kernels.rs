@@ -24,8 +24,9 @@ const CARDS: [(u32, &[Precision]); 5] = [
 /// Bytes that a thread may spill: a few around a call cost nothing.
 const SPILLS_ALLOWED: u32 = 16;
 
-/// Kernels that may spill more, with the bytes and why that is right.
-const MAY_SPILL: &[(&str, u32, &str)] = &[];
+/// Kernels that may spill more in a compute type, with the bytes and why that is right.
+const MAY_SPILL: &[(&str, Precision, u32, &str)] =
+    &[("bn_act_backward_reduce_2_vec", Precision::F32, 56, "f32 is for comparisons; in bf16 and fp16 it spills nothing")];
 
 /// What ptxas says of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,10 @@ fn every_kernel_compiles_for_every_card() {
         for (kernel, usage) in usages(&log) {
             let Usage { registers, stack, spilled } = usage;
             println!("{:32} {:>6} {registers:9} {stack:5} {spilled:7}", format!("{kernel} {precision:?}"), format!("sm_{sm}"));
-            let allowed = MAY_SPILL.iter().find(|(name, ..)| *name == kernel).map_or(SPILLS_ALLOWED, |(_, bytes, _)| *bytes);
+            let allowed = MAY_SPILL
+                .iter()
+                .find(|(name, of, ..)| *name == kernel && of == precision)
+                .map_or(SPILLS_ALLOWED, |(_, _, bytes, _)| *bytes);
             if spilled > allowed {
                 faults.push(format!("{}: {kernel} spills {spilled} bytes for sm_{sm} and {precision:?}", file.name));
             }

@@ -1,6 +1,6 @@
 //! Our own 3x3 convolutions for few channels, which are timed against cuDNN's plans.
 //!
-//! In:  a call that a [`Kernel`] supports, and addresses. Out: launches.
+//! In:  a call that a `Kernel` supports, and addresses. Out: launches.
 //!
 //! Only for bf16 and f16, from `sm_80` on.
 

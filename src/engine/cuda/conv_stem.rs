@@ -1,6 +1,6 @@
 //! Our own stem: the 3x3 convolution with stride 2 of a picture with 3 channels, timed against cuDNN's plans.
 //!
-//! In:  a call that a [`Kernel`] supports, and addresses. Out: launches.
+//! In:  a call that a `Kernel` supports, and addresses. Out: launches.
 //!
 //! Only for bf16 and f16, from `sm_80` on. A picture has no gradient, so there is none here.
 

@@ -26,9 +26,9 @@ use boxwright::yolo::weights::{WeightsInfo, save};
 
 use crate::deterministic::{Nchw, assert_close, fill, largest_difference};
 
-/// Differences between two f32 implementations, as wide as those of the reference's calibrated networks.
-const BOX_TOLERANCE_PX: f32 = 2e-2;
-const SCORE_TOLERANCE: f32 = 1e-4;
+/// Differences between two f32 implementations, about ten times what was seen for any size: 1.2e-4 pixels and 4.0e-6.
+const BOX_TOLERANCE_PX: f32 = 2e-3;
+const SCORE_TOLERANCE: f32 = 3e-5;
 
 fn python() -> Option<PathBuf> {
     let python = std::env::var_os("BOXWRIGHT_PYTHON").map(PathBuf::from);

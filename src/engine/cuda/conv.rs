@@ -275,21 +275,15 @@ impl Convolutions {
     /// # Errors
     /// cuDNN has no plan for the call, or a timed plan makes the GPU fail.
     pub fn plan(&mut self, call: &ConvCall, search: Search) -> Result<ConvPlanId, CudaError> {
-        if let Some(&id) = self.ids.get(call) {
-            let is_timed = self.plans[id.0].time_us.is_some();
-            if is_timed || matches!(search, Search::Heuristic) {
-                return Ok(id);
-            }
+        if let (Search::Heuristic, Some(&guessed)) = (search, self.ids.get(call)) {
+            return Ok(guessed);
+        }
+        if let Some(id) = self.known(call) {
+            return Ok(id);
         }
         self.gpu.bind()?;
-        let chosen = match self.recall(call) {
-            Some(chosen) => chosen,
-            None => self.choose(call, search)?,
-        };
-        let id = ConvPlanId(self.plans.len());
-        self.plans.push(chosen);
-        self.ids.insert(*call, id);
-        Ok(id)
+        let chosen = self.choose(call, search)?;
+        Ok(self.add(chosen))
     }
 
     /// The plan for a call, if it was timed before, in this run of the program or an earlier one.
@@ -301,10 +295,14 @@ impl Convolutions {
         }
         self.gpu.bind().ok()?;
         let chosen = self.recall(call)?;
+        Some(self.add(chosen))
+    }
+
+    fn add(&mut self, chosen: Chosen) -> ConvPlanId {
         let id = ConvPlanId(self.plans.len());
+        self.ids.insert(chosen.call, id);
         self.plans.push(chosen);
-        self.ids.insert(*call, id);
-        Some(id)
+        id
     }
 
     /// Builds again what the file remembers; nothing if that fails.

@@ -54,11 +54,6 @@ pub fn nearest_sum(kernels: &Kernels, maps: &[Enlarged], shape: Shape, outs: &[P
     tiling.launch(function, shape.n_pixels().div_ceil(tiling.rows), args)
 }
 
-/// `x` of half the sides of `shape`, each pixel four times.
-pub fn upsample2(kernels: &Kernels, x: Strided, shape: Shape, outs: &[Piece]) -> Launch {
-    nearest_sum(kernels, &[Enlarged { map: x, factor: 2 }], shape, outs)
-}
-
 /// The sum of `d_ys` over blocks of `factor` x `factor` into `d_x`, which has `shape`.
 pub fn block_sum(kernels: &Kernels, d_ys: &[Piece], factor: usize, shape: Shape, d_x: Target) -> Launch {
     let access = Access::widest(kernels.precision(), shape.c, &[d_x.tensor], d_ys);
@@ -132,7 +127,7 @@ mod tests {
         let precision = PRECISIONS[0];
         let x = Tensor::packed(&gpu, vec![1.0, 2.0, 3.0, 4.0], Shape::new(1, 2, 2, 1), precision);
         let out = Tensor::poisoned(&gpu, Shape::new(1, 4, 4, 1), PACKED, precision);
-        launch_all(&gpu, &[upsample2(test_kernels(precision), x.strided(), out.shape, &[out.piece(0)])]);
+        launch_all(&gpu, &[nearest_sum(test_kernels(precision), &[Enlarged { map: x.strided(), factor: 2 }], out.shape, &[out.piece(0)])]);
         let want = [1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 3.0, 3.0, 4.0, 4.0];
         assert_eq!(out.read(&gpu), want);
     }

@@ -61,7 +61,7 @@ enum Call {
 pub struct Program {
     runtime: Arc<Runtime>,
     pub works: Vec<Work>,
-    /// Launches that follow the plan's own: the optimizer.
+    /// All of it, recorded on the second run.
     graph: Option<CapturedGraph>,
     has_run: bool,
     /// Why the work is launched piece by piece, if it is.

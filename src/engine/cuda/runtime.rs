@@ -31,11 +31,7 @@ impl Runtime {
         if let Some(runtime) = opened.get(&(ordinal, precision)) {
             return Ok(Arc::clone(runtime));
         }
-        // One context and stream for all compute types.
-        let gpu = match opened.iter().find(|((other, _), _)| *other == ordinal) {
-            Some((_, runtime)) => Arc::clone(&runtime.gpu),
-            None => Gpu::open(ordinal)?,
-        };
+        let gpu = gpu(opened, ordinal)?;
         let kernels = Kernels::load(&gpu, precision)?;
         let convolutions = Mutex::new(Convolutions::open(&kernels)?);
         let runtime = Arc::new(Self { gpu, convolutions, kernels });
@@ -45,17 +41,11 @@ impl Runtime {
 
     /// What a person gets who asks for no precision: bf16 where the card has it, else fp16.
     pub fn open_default(ordinal: usize) -> Result<Arc<Self>, CudaError> {
-        let gpu = {
-            let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-            opened
-                .as_ref()
-                .and_then(|opened| opened.iter().find(|((other, _), _)| *other == ordinal).map(|(_, runtime)| Arc::clone(&runtime.gpu)))
+        let sm = {
+            let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+            gpu(opened.get_or_insert_default(), ordinal)?.sm
         };
-        let gpu = match gpu {
-            Some(gpu) => gpu,
-            None => Gpu::open(ordinal)?,
-        };
-        Self::open(ordinal, Precision::default_for(gpu.sm))
+        Self::open(ordinal, Precision::default_for(sm))
     }
 
     pub fn precision(&self) -> Precision {
@@ -64,5 +54,13 @@ impl Runtime {
 
     pub fn convolutions(&self) -> MutexGuard<'_, Convolutions> {
         self.convolutions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Device `ordinal`: one context and stream for all compute types.
+fn gpu(opened: &Opened, ordinal: usize) -> Result<Arc<Gpu>, CudaError> {
+    match opened.iter().find(|((other, _), _)| *other == ordinal) {
+        Some((_, runtime)) => Ok(Arc::clone(&runtime.gpu)),
+        None => Gpu::open(ordinal),
     }
 }

@@ -5,6 +5,7 @@ pub mod config;
 pub mod ema;
 pub mod error;
 pub mod event;
+pub mod hyp_choice;
 pub mod loader;
 pub mod memory;
 pub mod recipe;
@@ -18,8 +19,9 @@ pub mod trainer;
 #[cfg(test)]
 mod trainer_tests;
 
-pub use config::{BatchChoice, Hyp, HypChoice, TrainConfig};
+pub use config::{BatchChoice, Hyp, TrainConfig};
 pub use error::TrainError;
 pub use event::{EpochReport, StepReport, TrainEvent, TrainPlan, TrainStage, TrainSummary};
+pub use hyp_choice::HypChoice;
 pub use saved_run::SavedRun;
 pub use trainer::train;

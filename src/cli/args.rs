@@ -12,8 +12,8 @@ use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::session::bench::{BenchKind, BenchRequest};
 use crate::session::{Command, DetectRequest, Failure};
-use crate::train::TrainConfig;
-use crate::train::config::{BatchChoice, HypChoice};
+use crate::train::hyp_choice::parse_change;
+use crate::train::{BatchChoice, HypChoice, TrainConfig};
 use crate::yolo::Model;
 
 /// From a folder of pictures to a deployed YOLOv9 detector: label, check, train, look, export.
@@ -154,7 +154,7 @@ enum Task {
         #[arg(long, default_value_t = 0.7)]
         iou: f32,
         /// cpu, or the number of a GPU
-        #[arg(long, default_value = "cpu", value_parser = parse_device)]
+        #[arg(long, default_value = "cpu")]
         device: Device,
         #[arg(long)]
         json: bool,
@@ -183,7 +183,7 @@ enum Task {
         #[arg(long, default_value = "runs/detect")]
         out: PathBuf,
         /// cpu, or the number of a GPU
-        #[arg(long, default_value = "cpu", value_parser = parse_device)]
+        #[arg(long, default_value = "cpu")]
         device: Device,
         #[arg(long)]
         json: bool,
@@ -221,7 +221,7 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         profile: Option<PathBuf>,
         /// cpu, or the number of a GPU
-        #[arg(long, default_value = "cpu", value_parser = parse_device)]
+        #[arg(long, default_value = "cpu")]
         device: Device,
         #[arg(long)]
         json: bool,
@@ -251,7 +251,7 @@ struct TrainArgs {
     #[arg(long, default_value_t = 640)]
     imgsz: u32,
     /// cpu, or the number of a GPU
-    #[arg(long, default_value = "cpu", value_parser = parse_device)]
+    #[arg(long, default_value = "cpu")]
     device: Device,
     #[arg(long, default_value = "runs")]
     project: PathBuf,
@@ -260,6 +260,9 @@ struct TrainArgs {
     /// auto, small, scratch-high, or a YAML file
     #[arg(long, default_value = "auto", value_name = "NAME|FILE")]
     hyp: String,
+    /// Change one hyper-parameter on top, by its key in a YAML file for --hyp; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_change)]
+    set: Vec<(String, serde_json::Value)>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[arg(long)]
@@ -354,20 +357,14 @@ impl Args {
 
 impl TrainArgs {
     fn into_config(self) -> TrainConfig {
-        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, seed, json: _ } = self;
-        TrainConfig { data, model, weights, epochs, batch, imgsz, device, project, name, hyp: HypChoice::parse(&hyp), seed }
+        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, seed, json: _ } = self;
+        let (hyp, set) = (HypChoice::parse(&hyp), set.into_iter().collect());
+        TrainConfig { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, seed }
     }
 }
 
 fn at_least_one(option: &str, value: usize) -> Result<usize, Failure> {
     if value > 0 { Ok(value) } else { Err(Failure::mendable(format!("{option} is 0"), Some("give a number from 1 up".to_owned()))) }
-}
-
-fn parse_device(text: &str) -> Result<Device, String> {
-    match text {
-        "cpu" => Ok(Device::Cpu),
-        _ => text.parse().map(Device::Cuda).map_err(|_| "expected `cpu` or the number of one GPU, such as 0".to_owned()),
-    }
 }
 
 fn parse_size(text: &str) -> Result<[u16; 2], String> {
@@ -392,12 +389,5 @@ mod tests {
             let Ok(Args { task: Some(Task::Train(args)), .. }) = args else { panic!("--batch {text} is a training") };
             assert_eq!((args.batch, args.device), (expected, Device::Cuda(0)));
         }
-    }
-
-    #[test]
-    fn devices_are_cpu_or_a_number() {
-        assert_eq!(parse_device("cpu"), Ok(Device::Cpu));
-        assert_eq!(parse_device("1"), Ok(Device::Cuda(1)));
-        assert!(parse_device("cuda").is_err());
     }
 }

@@ -12,7 +12,7 @@ use crate::session::BrowseKind;
 use crate::session::Command;
 use crate::session::Session;
 use crate::session::Settings;
-use crate::train::{BatchChoice, HypChoice, TrainConfig};
+use crate::train::{BatchChoice, TrainConfig};
 use crate::yolo::Model;
 
 /// Sides of the input that are offered; all multiples of the largest stride.
@@ -72,7 +72,6 @@ impl TrainForm {
     pub fn config(&self, session: &Session) -> Option<TrainConfig> {
         let open = session.dataset.as_ref()?;
         Some(TrainConfig {
-            data: open.dataset.source.clone(),
             model: self.model,
             weights: path_of(&self.start_weights),
             epochs: self.epochs,
@@ -81,8 +80,7 @@ impl TrainForm {
             device: self.device,
             project: path_of(&self.project)?,
             name: self.name.trim().to_owned(),
-            hyp: HypChoice::Auto,
-            seed: 0,
+            ..TrainConfig::new(&open.dataset.source)
         })
     }
 

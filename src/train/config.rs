@@ -1,19 +1,22 @@
 //! Everything a person can choose about a training run.
 //!
-//! In:  options of the command line or the window; a `hyp.yaml`.
-//! Out: [`TrainConfig`] and the hyper-parameters [`Hyp`] that a run really uses.
+//! In:  options of the command line or the window.
+//! Out: [`TrainConfig`], and the presets of the hyper-parameters [`Hyp`].
 //!
 //! Two presets: `scratch-high` holds the published values, made for 118,000 pictures and 500 epochs; `small` is for a few
 //! hundred pictures on a CPU, where those values would end the run inside the warm-up. `auto` picks by the number of pictures.
-//!
-//! Only what takes effect is listed: a key of a `hyp.yaml` that this version does not use is told, never taken in silence.
 //!
 //! Never reads pictures or labels. Source: the published `hyp.scratch-high.yaml`.
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Map;
+use serde_json::Value;
+
+use super::hyp_choice::HypChoice;
 use crate::engine::Device;
 use crate::yolo::Model;
+use crate::yolo::ModelSize;
 
 /// Train splits below this many pictures are small: `auto` takes the `small` preset.
 pub const SMALL_DATASET: usize = 1000;
@@ -121,42 +124,8 @@ impl Hyp {
         if self.nominal_batch == 0 { batch } else { self.nominal_batch }
     }
 
-    /// Reads a `hyp.yaml`: keys that it lacks keep their published value. Also returns what is worth telling: keys that this
-    /// version does not use.
-    ///
-    /// # Errors
-    /// A file that cannot be read, is no mapping, or has a value that its key cannot take.
-    pub fn read(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::ReadHyp { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
-    }
-
-    /// As [`Hyp::read`], from a text; `path` is for messages.
-    pub fn parse(text: &str, path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
-        let fault = |reason: String| ConfigError::Hyp { reason, path: path.to_owned() };
-        let given: serde_json::Map<String, serde_json::Value> =
-            serde_saphyr::from_str(text).map_err(|error| fault(first_line(&error.to_string())))?;
-        let published = serde_json::to_value(Self::scratch_high()).expect("plain numbers are valid JSON");
-        let serde_json::Value::Object(mut values) = published else { unreachable!("a struct is a JSON object") };
-
-        let mut unused = Vec::new();
-        for (key, value) in given {
-            match values.get_mut(&key) {
-                Some(slot) => *slot = typed(slot, &value).ok_or_else(|| fault(format!("{key:?} is {value}, expected {}", kind(slot))))?,
-                None => unused.push(key),
-            }
-        }
-        let hyp: Self = serde_json::from_value(values.into()).map_err(|error| fault(error.to_string()))?;
-        hyp.check().map_err(fault)?;
-        let notes = match unused.as_slice() {
-            [] => vec![],
-            keys => vec![format!("{}: this version does not use {}", path.display(), keys.join(", "))],
-        };
-        Ok((hyp, notes))
-    }
-
     /// Says which value is outside of its range.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         let above = |key: &str, value: f64, least: f64| {
             if value >= least && value.is_finite() { Ok(()) } else { Err(format!("{key:?} is {value}, expected at least {least}")) }
         };
@@ -197,79 +166,9 @@ impl Hyp {
     }
 }
 
-/// `value` in the type that `slot` has; `None` where it is of another kind.
-fn typed(slot: &serde_json::Value, value: &serde_json::Value) -> Option<serde_json::Value> {
-    match slot {
-        serde_json::Value::Bool(_) => value.as_bool().map(Into::into),
-        serde_json::Value::String(_) => value.as_str().map(Into::into),
-        serde_json::Value::Number(number) if number.is_u64() => {
-            let whole =
-                value.as_u64().or_else(|| value.as_f64().filter(|real| *real >= 0.0 && real.fract() == 0.0).map(|real| real as u64));
-            whole.map(Into::into)
-        }
-        _ => value.as_f64().map(Into::into),
-    }
-}
-
-fn kind(slot: &serde_json::Value) -> &'static str {
-    match slot {
-        serde_json::Value::Bool(_) => "true or false",
-        serde_json::Value::String(_) => "`sgd` or `adamw`",
-        serde_json::Value::Number(number) if number.is_u64() => "a whole number",
-        _ => "a number",
-    }
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
-}
-
-/// Where the hyper-parameters of a run come from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum HypChoice {
-    /// `small` below [`SMALL_DATASET`] pictures, else `scratch-high`.
-    #[default]
-    Auto,
-    Small,
-    ScratchHigh,
-    File(PathBuf),
-    /// Values set one by one, such as in a window.
-    Given(Hyp),
-}
-
-impl HypChoice {
-    /// `auto`, `small`, `scratch-high`, or the path of a YAML file.
-    pub fn parse(text: &str) -> Self {
-        match text {
-            "auto" => Self::Auto,
-            "small" => Self::Small,
-            "scratch-high" => Self::ScratchHigh,
-            path => Self::File(path.into()),
-        }
-    }
-
-    /// The hyper-parameters for a split of `n_images` pictures, and what is worth telling about the choice.
-    pub fn resolve(&self, n_images: usize) -> Result<(Hyp, Vec<String>), ConfigError> {
-        match self {
-            Self::Auto if n_images < SMALL_DATASET => {
-                let note =
-                    format!("hyper-parameters `small`, because the train split has fewer than {SMALL_DATASET} pictures ({n_images})");
-                Ok((Hyp::small_data(), vec![note]))
-            }
-            Self::Auto => {
-                let note = format!("hyper-parameters `scratch-high`, the published values, for {n_images} pictures");
-                Ok((Hyp::scratch_high(), vec![note]))
-            }
-            Self::Small => Ok((Hyp::small_data(), vec![])),
-            Self::ScratchHigh => Ok((Hyp::scratch_high(), vec![])),
-            Self::File(path) => Hyp::read(path),
-            Self::Given(hyp) => Ok((hyp.clone(), vec![])),
-        }
-    }
-}
-
 /// How many pictures are computed at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum BatchChoice {
     /// The largest that fits: on a GPU into nine tenths of its free memory, on the CPU up to 16.
     Auto,
@@ -286,8 +185,9 @@ impl BatchChoice {
     }
 }
 
-/// One training run.
-#[derive(Clone, Debug, PartialEq)]
+/// One training run. What is missing where one is read is as in [`TrainConfig::new`].
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct TrainConfig {
     pub data: PathBuf,
     pub model: Model,
@@ -300,10 +200,49 @@ pub struct TrainConfig {
     pub project: PathBuf,
     pub name: String,
     pub hyp: HypChoice,
+    /// Hyper-parameters that are changed on top, by their key in a `hyp.yaml`.
+    pub set: Map<String, Value>,
     pub seed: u64,
 }
 
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self::new(Path::new(""))
+    }
+}
+
 impl TrainConfig {
+    /// A run on `data` with the values of the public trainer, where that has them.
+    pub fn new(data: &Path) -> Self {
+        Self {
+            data: data.to_owned(),
+            model: Model::dual(ModelSize::T),
+            weights: None,
+            epochs: 100,
+            batch: BatchChoice::Count(16),
+            imgsz: 640,
+            device: Device::Cpu,
+            project: "runs".into(),
+            name: "train".into(),
+            hyp: HypChoice::Auto,
+            set: Map::new(),
+            seed: 0,
+        }
+    }
+
+    /// The hyper-parameters of the run for a split of `n_images` pictures, and what is worth telling about them.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a key that is none, or a value that its key cannot take.
+    pub fn resolve_hyp(&self, n_images: usize) -> Result<(Hyp, Vec<String>), ConfigError> {
+        let (hyp, mut notes) = self.hyp.resolve(n_images)?;
+        if !self.set.is_empty() {
+            let changes: Vec<String> = self.set.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            notes.push(format!("hyper-parameters changed on top: {}", changes.join(", ")));
+        }
+        Ok((hyp.with(&self.set)?, notes))
+    }
+
     /// The same run with values that work, and what was changed.
     ///
     /// # Errors
@@ -346,6 +285,8 @@ pub enum ConfigError {
     ReadHyp { path: PathBuf, source: std::io::Error },
     #[error("hyper-parameters: {reason}\nFile: {path:?}")]
     Hyp { reason: String, path: PathBuf },
+    #[error("hyper-parameters: {reason}")]
+    Set { reason: String },
 }
 
 impl ConfigError {
@@ -356,6 +297,7 @@ impl ConfigError {
             Self::TooLarge { .. } => "usual sizes are 320 to 1280".into(),
             Self::Name { .. } => "give --name a name without slashes, and the folder with --project".into(),
             Self::ReadHyp { .. } => "--hyp takes auto, small, scratch-high, or the path of a YAML file".into(),
+            Self::Set { .. } => "`run.yaml` of any run lists all keys with their values under `hyp`".into(),
             Self::Hyp { .. } => "the file holds a line `key: number` for each value, such as `lr0: 0.01`".into(),
         }
     }
@@ -365,63 +307,9 @@ impl ConfigError {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::yolo::ModelSize;
-
-    fn parse(text: &str) -> Result<(Hyp, Vec<String>), ConfigError> {
-        Hyp::parse(text, Path::new("hyp.yaml"))
-    }
 
     fn config() -> TrainConfig {
-        TrainConfig {
-            data: "data.yaml".into(),
-            model: Model { size: ModelSize::T, dual: true },
-            weights: None,
-            epochs: 1,
-            batch: BatchChoice::Count(8),
-            imgsz: 160,
-            device: Device::Cpu,
-            project: "runs".into(),
-            name: "exp".into(),
-            hyp: HypChoice::Auto,
-            seed: 0,
-        }
-    }
-
-    #[test]
-    fn a_hyp_file_changes_what_it_names_and_tells_what_is_not_used() {
-        let (hyp, notes) = parse("lr0: 0.1\nbox: 5\nmosaic: 1.0\nmixup: 0.15\ncos_lr: true\n").unwrap();
-        assert_eq!(hyp, Hyp { lr0: 0.1, box_gain: 5.0, cos_lr: true, ..Hyp::scratch_high() });
-        assert_eq!(notes, ["hyp.yaml: this version does not use mosaic, mixup"]);
-    }
-
-    #[test]
-    fn a_wrong_value_is_named_with_what_was_expected() {
-        for (text, expected) in [
-            ("lr0: fast", "\"lr0\" is \"fast\", expected a number"),
-            ("nominal_batch: 1.5", "\"nominal_batch\" is 1.5, expected a whole number"),
-            ("lr0: 0", "\"lr0\" is 0, expected more than 0"),
-            ("fliplr: 2", "\"fliplr\" is 2, expected 0 to 1"),
-            ("cos_lr: 3", "\"cos_lr\" is 3, expected true or false"),
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.to_string().contains(expected), "{error}");
-        }
-        assert!(parse("- 1\n- 2\n").is_err());
-        assert!(parse("lr0: [").is_err());
-    }
-
-    #[test]
-    fn what_is_written_reads_back_the_same() {
-        let text = serde_saphyr::to_string(&Hyp::small_data()).unwrap();
-        assert_eq!(parse(&text).unwrap(), (Hyp::small_data(), vec![]));
-    }
-
-    #[test]
-    fn auto_picks_by_the_number_of_pictures_and_says_so() {
-        let (hyp, notes) = HypChoice::parse("auto").resolve(128).unwrap();
-        assert_eq!((hyp, notes.len()), (Hyp::small_data(), 1));
-        assert_eq!(HypChoice::Auto.resolve(SMALL_DATASET).unwrap().0, Hyp::scratch_high());
-        assert!(matches!(HypChoice::parse("no/such.yaml").resolve(1), Err(ConfigError::ReadHyp { .. })));
+        TrainConfig { imgsz: 160, ..TrainConfig::new(Path::new("data.yaml")) }
     }
 
     #[test]
@@ -444,5 +332,26 @@ mod tests {
         for name in ["", "a/b", "..", "a/"] {
             assert!(matches!(TrainConfig { name: name.into(), ..config() }.checked(), Err(ConfigError::Name { .. })), "{name}");
         }
+    }
+
+    #[test]
+    fn a_run_is_read_back_from_what_was_written() {
+        let changed = TrainConfig {
+            model: Model::single(ModelSize::E),
+            weights: Some("w.pt".into()),
+            batch: BatchChoice::Auto,
+            device: Device::Cuda(1),
+            hyp: HypChoice::Given(Hyp::small_data()),
+            set: [("lr0".to_owned(), 0.5.into()), ("optimizer".to_owned(), "sgd".into())].into_iter().collect(),
+            seed: u64::MAX,
+            ..config()
+        };
+        for run in [config(), changed, TrainConfig { hyp: HypChoice::File("h.yaml".into()), ..config() }] {
+            let yaml = serde_saphyr::to_string(&run).unwrap();
+            assert_eq!(serde_saphyr::from_str::<TrainConfig>(&yaml).unwrap(), run, "{yaml}");
+            assert_eq!(serde_json::from_str::<TrainConfig>(&serde_json::to_string(&run).unwrap()).unwrap(), run);
+        }
+        let few: TrainConfig = serde_saphyr::from_str("data: d\nmodel: gelan-c\ndevice: cpu\n").unwrap();
+        assert_eq!(few, TrainConfig { model: Model::single(ModelSize::C), ..TrainConfig::new(Path::new("d")) });
     }
 }

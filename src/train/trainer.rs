@@ -88,7 +88,7 @@ pub fn train(config: &TrainConfig, sink: &mut Sink) -> Result<TrainSummary, Trai
     let Some(set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
         return Err(TrainError::Cancelled);
     };
-    let (hyp, hyp_notes) = config.hyp.resolve(set.images.len())?;
+    let (hyp, hyp_notes) = config.resolve_hyp(set.images.len())?;
     notes.extend(hyp_notes);
     if let Some(side) = set.median_side().filter(|_| hyp.fit_first_boxes && config.weights.is_none()) {
         network.start_with_boxes_of(side);

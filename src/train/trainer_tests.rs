@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::config::BatchChoice;
 use super::config::Hyp;
-use super::config::HypChoice;
 use super::config::TrainConfig;
 use super::error::TrainError;
 use super::event::TrainEvent;
 use super::event::TrainSummary;
+use super::hyp_choice::HypChoice;
 use super::trainer::train;
 use crate::engine::Device;
 use crate::eval::validate::ValError;
@@ -48,17 +48,13 @@ fn write_dataset(root: &Path) {
 
 fn config(root: &Path) -> TrainConfig {
     TrainConfig {
-        data: root.join("data.yaml"),
-        model: Model { size: ModelSize::T, dual: true },
-        weights: None,
         epochs: 2,
         batch: BatchChoice::Count(2),
         imgsz: 64,
-        device: Device::Cpu,
         project: root.join("runs"),
         name: "exp".into(),
-        hyp: HypChoice::Auto,
         seed: 1,
+        ..TrainConfig::new(&root.join("data.yaml"))
     }
 }
 

@@ -21,8 +21,9 @@ pub enum ModelSize {
     E,
 }
 
-/// A published model: `yolov9-*` trains with an auxiliary branch, `gelan-*` is the same network without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A published model: `yolov9-*` trains with an auxiliary branch, `gelan-*` is the same network without it. Written as its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Model {
     pub size: ModelSize,
     /// Whether it has the auxiliary branch.
@@ -66,6 +67,20 @@ impl fmt::Display for Model {
             ModelSize::E => 'e',
         };
         write!(f, "{family}-{size}")
+    }
+}
+
+impl From<Model> for String {
+    fn from(model: Model) -> Self {
+        model.to_string()
+    }
+}
+
+impl TryFrom<String> for Model {
+    type Error = UnknownModel;
+
+    fn try_from(name: String) -> Result<Self, UnknownModel> {
+        name.parse()
     }
 }
 

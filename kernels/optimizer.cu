@@ -1,16 +1,16 @@
-// Norm of the gradient, clipping, SGD or AdamW, moving average, and the weights in compute type, over arenas of one layout.
-//   values, gradients, averages, velocities (SGD) or means, squares, largest (AdamW): f32; copies, weight_gradients: compute
+// Norm of the gradient, clipping, SGD, Adam, AdamW or Lion, moving average, and the weights in compute type, over arenas of one layout.
+//   values, gradients, averages, velocities (SGD) or means (Lion) or means, squares, largest (Adam): f32; copies, weight_gradients: compute
 //   type. All have the same offsets in elements.
 // A table cuts the arenas into segments of at most SEGMENT elements of one parameter; a block takes a segment. Nothing is
 // read or written between parameters.
 //
 // Gradients hold the loss scale (1 but for fp16) until the step takes it out with the clip factor. `gradient_norm` decides
 // everything that the step needs, once, in its last block: the factor, whether the step is skipped (a norm that is not
-// finite), the share of the average, AdamW's corrections, the next loss scale. So nothing of a step is decided by the host but
+// finite), the share of the average, Adam's corrections, the next loss scale. So nothing of a step is decided by the host but
 // learning rates and momentum, and a captured graph fits every step.
 //
 // One pass, memory-bound, 16 bytes a thread and arena at a time. Bytes a trained element: sgd_step reads 16 and writes
-// 16 + sizeof(T) (9.6 M elements in bf16: 326 MB), adamw_step 20 and 20 + sizeof(T), amsgrad 4 + 4 more; gradient_norm reads 4,
+// 16 + sizeof(T) (9.6 M elements in bf16: 326 MB), lion_step as much, adam_step 20 and 20 + sizeof(T), amsgrad 4 + 4 more; gradient_norm reads 4,
 // and for convolution weights reads sizeof(T) and writes 4.
 #include "common.cuh"
 
@@ -21,7 +21,7 @@
 struct Segment {
     u32 offset;
     int count;
-    // Optimizer group, or -1: running statistics, which are only averaged.
+    // Optimizer group; -1: running statistics, which are only averaged; -2: frozen, which nothing changes.
     int group;
     int is_conv_weight;
 };
@@ -29,7 +29,7 @@ struct Segment {
 // Written by the host before a step.
 struct Settings {
     float lr[3];
-    // AdamW's first beta.
+    // The first beta of Adam and Lion.
     float momentum;
     float beta2;
     // Of group 1.
@@ -38,7 +38,8 @@ struct Settings {
     int amsgrad;
     // Whether the loss scale moves.
     int scales;
-    int unused;
+    // Whether Adam's decay is part of the gradient.
+    int coupled;
     double ema_decay;
     double ema_tau;
 };
@@ -201,7 +202,7 @@ extern "C" __global__ void gradient_norm(const Segment* segments, const Settings
     }
 }
 
-// What both optimizers do around their rule `change(at, n, vector, value, gradient)`, gradients being clipped: averages,
+// What all optimizers do around their rule `change(at, n, vector, value, gradient)`, gradients being clipped: averages,
 // copies in compute type (unless null), and gradients set to 0.
 template <class Change>
 __device__ __forceinline__ void step(const Segment& segment, const State* state, float* values, float* gradients, float* averages, T* copies,
@@ -209,6 +210,7 @@ __device__ __forceinline__ void step(const Segment& segment, const State* state,
     const float none[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     const bool trained = segment.group >= 0, skipped = state->skipped;
     const float keep = state->ema_keep, take = state->ema_take, factor = state->factor;
+    if (segment.group == -2) return;
     for_each_4(segment, [&](size_t at, int n, bool vector) {
         if (skipped) {
             if (trained) store_4(gradients + at, n, vector, none);
@@ -252,16 +254,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) sgd_step(const Segment* se
     });
 }
 
-// Decay first, then the corrected mean over the root of the corrected mean square, or of the largest so far (amsgrad;
-// `largest` may be null without).
-extern "C" __global__ void __launch_bounds__(THREADS) adamw_step(const Segment* segments, const Settings* settings, const State* state, float* values,
-                                                                 float* gradients, float* averages, T* copies, float* means, float* squares,
-                                                                 float* largest) {
+// Steps of one size against the sign of a mean that weighs the new gradient more than the remembered mean does. Decay first.
+extern "C" __global__ void __launch_bounds__(THREADS) lion_step(const Segment* segments, const Settings* settings, const State* state, float* values,
+                                                                float* gradients, float* averages, T* copies, float* means) {
+    const Segment segment = segments[blockIdx.x];
+    const float lr = settings->lr[max(segment.group, 0)], beta1 = settings->momentum, beta2 = settings->beta2;
+    const float decay = segment.group == 1 ? settings->weight_decay : 0.0f;
+    step(segment, state, values, gradients, averages, copies, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
+        float mean[4];
+        load_4(means + at, n, vector, mean);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            value[k] *= 1.0f - lr * decay;
+            const float direction = beta1 * mean[k] + (1.0f - beta1) * gradient[k];
+            value[k] -= direction == 0.0f ? 0.0f : copysignf(lr, direction);
+            mean[k] = beta2 * mean[k] + (1.0f - beta2) * gradient[k];
+        }
+        store_4(means + at, n, vector, mean);
+    });
+}
+
+// The corrected mean over the root of the corrected mean square, or of the largest so far (amsgrad; `largest` may be null
+// without). Decay is part of the gradient (coupled: Adam), or comes first by itself (AdamW).
+extern "C" __global__ void __launch_bounds__(THREADS) adam_step(const Segment* segments, const Settings* settings, const State* state, float* values,
+                                                                float* gradients, float* averages, T* copies, float* means, float* squares,
+                                                                float* largest) {
     const Segment segment = segments[blockIdx.x];
     const float lr = settings->lr[max(segment.group, 0)], beta1 = settings->momentum, beta2 = settings->beta2;
     const float decay = segment.group == 1 ? settings->weight_decay : 0.0f;
     const float rate = lr / state->correction1, correction2 = state->correction2;
     const bool amsgrad = settings->amsgrad;
+    const float coupled = settings->coupled ? decay : 0.0f, decoupled = settings->coupled ? 0.0f : decay;
     step(segment, state, values, gradients, averages, copies, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
         float mean[4], square[4], divisor[4];
         load_4(means + at, n, vector, mean);
@@ -269,10 +292,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw_step(const Segment* 
         if (amsgrad) load_4(largest + at, n, vector, divisor);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            mean[k] += (1.0f - beta1) * (gradient[k] - mean[k]);
-            square[k] = beta2 * square[k] + (1.0f - beta2) * gradient[k] * gradient[k];
+            const float g = gradient[k] + coupled * value[k];
+            mean[k] += (1.0f - beta1) * (g - mean[k]);
+            square[k] = beta2 * square[k] + (1.0f - beta2) * g * g;
             divisor[k] = amsgrad ? fmaxf(divisor[k], square[k]) : square[k];
-            value[k] -= lr * decay * value[k];
+            value[k] -= lr * decoupled * value[k];
             value[k] -= rate * mean[k] / (sqrtf(divisor[k]) / correction2 + 1e-8f);
         }
         store_4(means + at, n, vector, mean);
@@ -281,10 +305,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw_step(const Segment* 
     });
 }
 
-// Trained parameters in compute type, when something else than a step has changed them.
+// Parameters but running statistics in compute type, when something else than a step has changed them.
 extern "C" __global__ void copy_parameters(const Segment* segments, const float* values, T* copies) {
     const Segment segment = segments[blockIdx.x];
-    if (segment.group < 0) return;
+    if (segment.group == -1) return;
     for_each_4(segment, [&](size_t at, int n, bool vector) {
         float x[4];
         load_4(values + at, n, vector, x);

@@ -12,11 +12,13 @@ pub mod params;
 pub mod plan;
 pub mod recompute;
 pub mod roofline;
+pub mod rule;
 
 pub use graph::{Graph, Node, Shape, Tensor, TensorId};
 pub use op::{Act, BnMode, BnParams, ConvSpec, LossSpec, Op};
 pub use params::{ParamId, ParamKind, ParamSpec, Params};
 pub use plan::Plan;
+pub use rule::Rule;
 
 /// Where a graph runs. Written as `cpu`, or as the number of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -10,13 +10,17 @@
 //! Where convolutions write packed tensors only (see `packed`), the gradient of a value is not one buffer but **pieces**: each
 //! consumer writes its own, and the backward node of the producer reads them all and adds them up on the way.
 //!
+//! Parameters may be **frozen**. Nothing is appended for a node when neither its parameters learn nor anything before it does, so
+//! the backward pass ends at the first layer that learns, and no activation before it is kept: the plan sees that nobody reads it.
+//!
 //! Never computes a number, and never reorders or changes a forward node.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::graph::{DType, Graph, Node, Shape, TensorId};
-use super::op::{Act, BnMode, Op};
+use super::op::{Act, BnMode, BnParams, Op};
+use super::params::ParamId;
 
 /// How the gradients of several consumers of one value come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +45,19 @@ pub const MAX_PIECES: usize = 8;
 /// If the graph holds what a training graph never holds: a convolution with activation or residual, a batch norm with
 /// running statistics, or nodes of an earlier backward pass.
 pub fn append_gradients(graph: &mut Graph, style: GradientStyle) {
+    append_gradients_of(graph, style, &|_| true);
+}
+
+/// As [`append_gradients`], of those parameters that `learns` names; what only others need is left out. A batch norm between two
+/// layers that learn may still add to the gradients of its own parameters when these are frozen.
+pub fn append_gradients_of(graph: &mut Graph, style: GradientStyle, learns: &dyn Fn(ParamId) -> bool) {
     let mut seeds = Vec::new();
     for node in &graph.nodes {
         if let Op::DetectionLoss(_) = node.op {
             seeds.extend(node.inputs.iter().copied().zip(node.outputs.iter().copied()).skip(1));
         }
     }
-    append_gradients_from(graph, &seeds, &[], style);
+    append_gradients_from(graph, &seeds, &[], style, learns);
 }
 
 /// Appends the backward nodes of `seeds`, which are (tensor, its gradient) pairs; a seed's gradient may be added to.
@@ -59,11 +69,13 @@ pub fn append_gradients_from(
     seeds: &[(TensorId, TensorId)],
     wanted: &[TensorId],
     style: GradientStyle,
+    learns: &dyn Fn(ParamId) -> bool,
 ) -> Vec<Option<TensorId>> {
-    let needed = needed_channels(graph, wanted);
+    let needed = needed_channels(graph, wanted, learns);
     let n_forward = graph.nodes.len();
     let of_conv = graph.nodes.iter().filter(|node| matches!(node.op, Op::Conv { .. })).map(|node| node.outputs[0]).collect();
-    let mut walk = Walk { graph, gradients: HashMap::new(), pieces: HashMap::new(), slices: HashMap::new(), needed, style, of_conv };
+    let mut walk =
+        Walk { graph, gradients: HashMap::new(), pieces: HashMap::new(), slices: HashMap::new(), needed, style, of_conv, learns };
     for &(x, gradient) in seeds {
         walk.seed(x, gradient);
     }
@@ -74,16 +86,24 @@ pub fn append_gradients_from(
     wanted.iter().map(|&x| walk.read_whole(x)).collect()
 }
 
-/// For each buffer, which channels lead back to a parameter or to one of `wanted`. By index of the tensor that owns it.
-fn needed_channels(graph: &Graph, wanted: &[TensorId]) -> Vec<Vec<bool>> {
+/// Whether a node has parameters that learn.
+fn node_learns(op: &Op, learns: &dyn Fn(ParamId) -> bool) -> bool {
+    match op {
+        Op::Conv { weight, bias, .. } => learns(*weight) || bias.is_some_and(learns),
+        Op::BnAct { bns, .. } => bns.iter().any(|bn| learns(bn.gamma) || learns(bn.beta)),
+        _ => false,
+    }
+}
+
+/// For each buffer, which channels lead back to a parameter that learns or to one of `wanted`. By index of the tensor that owns it.
+fn needed_channels(graph: &Graph, wanted: &[TensorId], learns: &dyn Fn(ParamId) -> bool) -> Vec<Vec<bool>> {
     let mut needed: Vec<Vec<bool>> = graph.tensors.iter().map(|tensor| vec![false; tensor.shape.c]).collect();
     for &x in wanted {
         let (root, channels) = span(graph, x);
         needed[root.0 as usize][channels].fill(true);
     }
     for node in &graph.nodes {
-        let has_parameters = matches!(node.op, Op::Conv { .. } | Op::BnAct { .. });
-        let is_needed = has_parameters
+        let is_needed = node_learns(&node.op, learns)
             || node.inputs.iter().any(|&x| {
                 let (root, channels) = span(graph, x);
                 needed[root.0 as usize][channels].contains(&true)
@@ -131,6 +151,7 @@ struct Walk<'a> {
     style: GradientStyle,
     /// Outputs of convolutions.
     of_conv: HashSet<TensorId>,
+    learns: &'a dyn Fn(ParamId) -> bool,
 }
 
 impl Walk<'_> {
@@ -337,10 +358,16 @@ impl Walk<'_> {
                 assert!(*act == Act::None, "{}: a convolution with an activation cannot be differentiated", node.name);
                 assert!(node.inputs.len() == 1, "{}: a convolution with a residual cannot be differentiated", node.name);
                 let (spec, weight, bias) = (*spec, *weight, *bias);
-                let d_y = self.sum(&d_y, &grads, self.graph.shape(node.outputs[0]), &node.name);
                 let x = node.inputs[0];
+                let learns = node_learns(&node.op, self.learns);
+                if !learns && !self.is_needed(x) {
+                    return;
+                }
+                let d_y = self.sum(&d_y, &grads, self.graph.shape(node.outputs[0]), &node.name);
                 // The weights come first: they are the last to need `x`, whose place the gradient of `x` can then take.
-                self.graph.push(format!("{name}.weight"), Op::ConvBackwardWeight { spec, weight, bias }, vec![x, d_y], vec![]);
+                if learns {
+                    self.graph.push(format!("{name}.weight"), Op::ConvBackwardWeight { spec, weight, bias }, vec![x, d_y], vec![]);
+                }
                 if let Some((d_x, accumulate)) = self.write(x) {
                     self.graph.push(name, Op::ConvBackwardInput { spec, weight, accumulate }, vec![d_y], vec![d_x]);
                 }
@@ -402,16 +429,17 @@ impl Walk<'_> {
         true
     }
 
-    fn append_bn_act(
-        &mut self,
-        node: &Node,
-        bns: &[super::op::BnParams],
-        act: Act,
-        residual: bool,
-        (d_out, grads): (Vec<TensorId>, Vec<usize>),
-    ) {
+    fn append_bn_act(&mut self, node: &Node, bns: &[BnParams], act: Act, residual: bool, (d_out, grads): (Vec<TensorId>, Vec<usize>)) {
         let name = format!("d {}", node.name);
         let shape = self.graph.shape(node.inputs[0]);
+        let branches = || node.inputs[..2 * bns.len()].iter().step_by(2);
+        if !node_learns(&node.op, self.learns) && !branches().any(|&y| self.is_needed(y)) {
+            // Nothing but the residual leads to something that learns, and its gradient is that of the sum.
+            if residual {
+                self.append_sum(node.inputs[2 * bns.len()], &d_out, &grads, 1, &node.name);
+            }
+            return;
+        }
         let pieces: Vec<(TensorId, usize)> = d_out.iter().copied().zip(grads.iter().copied()).collect();
         let mut inputs = d_out;
         inputs.extend(&node.inputs[..2 * bns.len()]);
@@ -426,7 +454,7 @@ impl Walk<'_> {
         let mut outputs = Vec::new();
         let mut additions = Vec::new();
         let mut n_needed = 0;
-        for &y in node.inputs[..2 * bns.len()].iter().step_by(2) {
+        for &y in branches() {
             let destination = self.write(y);
             n_needed += usize::from(destination.is_some());
             match destination {
@@ -485,7 +513,7 @@ mod tests {
     /// Appends the gradients of `y`, seeded by an input tensor.
     fn differentiate(graph: &mut Graph, y: TensorId) -> TensorId {
         let seed = graph.input("seed", graph.shape(y), DType::Compute);
-        append_gradients_from(graph, &[(y, seed)], &[], GradientStyle::Added);
+        append_gradients_from(graph, &[(y, seed)], &[], GradientStyle::Added, &|_| true);
         seed
     }
 

@@ -69,6 +69,8 @@ pub struct Params {
     pub specs: Vec<ParamSpec>,
     /// `offsets[i]..offsets[i] + specs[i].len()` is the range of parameter `i`.
     pub offsets: Vec<usize>,
+    /// By parameter: the optimizer leaves it as it is.
+    pub frozen: Vec<bool>,
     pub values: Vec<f32>,
 }
 
@@ -77,6 +79,7 @@ impl Params {
     pub fn add(&mut self, spec: ParamSpec) -> ParamId {
         let id = ParamId(self.specs.len() as u32);
         self.offsets.push(self.values.len());
+        self.frozen.push(false);
         self.values.resize(self.values.len() + spec.len().next_multiple_of(PARAM_ALIGN), 0.0);
         self.specs.push(spec);
         id
@@ -104,6 +107,20 @@ impl Params {
         (0..self.specs.len() as u32).map(ParamId)
     }
 
+    pub fn frozen_ids(&self) -> Vec<ParamId> {
+        self.ids().filter(|id| self.frozen[id.0 as usize]).collect()
+    }
+
+    /// Whether the optimizer changes it.
+    pub fn is_trained(&self, id: ParamId) -> bool {
+        self.group(id).is_some()
+    }
+
+    /// The optimizer group of a parameter that is trained.
+    pub fn group(&self, id: ParamId) -> Option<usize> {
+        self.spec(id).kind.group().filter(|_| !self.frozen[id.0 as usize])
+    }
+
     pub fn find(&self, name: &str) -> Option<ParamId> {
         self.specs.iter().position(|spec| spec.name == name).map(|index| ParamId(index as u32))
     }
@@ -111,6 +128,6 @@ impl Params {
     /// The same table with all values zero.
     #[must_use]
     pub fn zeros_like(&self) -> Self {
-        Self { specs: self.specs.clone(), offsets: self.offsets.clone(), values: vec![0.0; self.values.len()] }
+        Self { values: vec![0.0; self.values.len()], ..self.clone() }
     }
 }

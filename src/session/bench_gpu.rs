@@ -14,13 +14,14 @@ use serde_json::{Map, Value, json};
 
 use super::bench::{BenchRequest, noise, secs_since_start, truth, write_profile};
 use super::failure::Failure;
+use crate::engine::Rule;
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::engine::cuda::inference::{FrozenParams, Inference};
 use crate::engine::cuda::inspect;
 use crate::engine::cuda::optimizer::Settings;
 use crate::engine::cuda::runtime::Runtime;
-use crate::engine::cuda::training::{DeviceMemory, Rule, StepPlan, Training};
+use crate::engine::cuda::training::{DeviceMemory, StepPlan, Training};
 use crate::engine::graph::Graph;
 use crate::engine::plan::Plan;
 use crate::engine::roofline::{Rates, floor_secs};
@@ -68,7 +69,7 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
         max_norm: 10.0,
         amsgrad: 0,
         scales: i32::from(runtime.precision() == Precision::F16),
-        unused: 0,
+        coupled: 0,
         ema_decay: 0.9999,
         ema_tau: 2000.0,
     };

@@ -7,7 +7,6 @@
 //!
 //! Never allocates what it predicts.
 
-use super::config::OptimizerKind;
 use super::error::TrainError;
 use super::loader;
 use super::memory;
@@ -121,10 +120,7 @@ impl Fit<'_> {
         let Some(workspace) = workspace_bytes(&step.plan, precision) else { return usize::MAX };
         validator.set_batch(validation_batch(batch));
         let n_parameters = self.network.params.values.len();
-        let remembered = match self.spec.hyp.optimizer {
-            OptimizerKind::Sgd => 1,
-            OptimizerKind::AdamW => 2,
-        };
+        let remembered = self.spec.hyp.rule().n_remembered();
         // Values, averages, gradients and what the optimizer remembers; copies and gradients in compute type.
         let parameters = n_parameters * ((3 + remembered) * size_of::<f32>() + 2 * precision.bytes());
         let pixels = INPUT_COPIES * batch * self.spec.side * self.spec.side * 3;

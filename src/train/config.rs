@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::hyp_choice::HypChoice;
 use crate::engine::Device;
+use crate::engine::Rule;
 use crate::yolo::Model;
 use crate::yolo::ModelSize;
 
@@ -27,14 +28,33 @@ pub const SMALL_DATASET: usize = 1000;
 pub enum OptimizerKind {
     /// Nesterov SGD, as published.
     Sgd,
-    /// `momentum` is its first beta; the second is 0.999.
+    /// `momentum` is its first beta; the second is 0.999. Weight decay is part of the gradient.
+    Adam,
+    /// `momentum` is its first beta; the second is 0.999. Weight decay goes beside the gradient.
     AdamW,
+    /// `momentum` is its first beta; the second is 0.99. Wants a learning rate a tenth of AdamW's.
+    Lion,
 }
 
-/// Hyper-parameters, named as in the published `hyp.*.yaml`; `optimizer` and those from `nominal_batch` on are ours.
+/// How the learning rate goes from `lr0` to `lr0 * lrf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LrSchedule {
+    /// A straight line, as published.
+    Linear,
+    Cosine,
+    /// `lr0` for the first half, a cosine in the second.
+    FlatCosine,
+    /// `lr0` all the way.
+    Fixed,
+}
+
+/// Hyper-parameters, named as in the published `hyp.*.yaml`; `optimizer`, `amsgrad` and those from `nominal_batch` on are ours.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Hyp {
     pub optimizer: OptimizerKind,
+    /// AdamW divides by the largest mean square so far, as in the published trainer, instead of the present one.
+    pub amsgrad: bool,
     /// Learning rate after the warm-up, and its final fraction.
     pub lr0: f64,
     pub lrf: f64,
@@ -63,8 +83,7 @@ pub struct Hyp {
     pub nominal_batch: usize,
     /// The warm-up lasts at least this many batches.
     pub warmup_min_batches: usize,
-    /// A cosine instead of a straight line from `lr0` to `lr0 * lrf`.
-    pub cos_lr: bool,
+    pub lr_schedule: LrSchedule,
     /// The EMA's decay is `ema_decay * (1 - exp(-updates / ema_tau))`.
     pub ema_decay: f64,
     pub ema_tau: f64,
@@ -75,6 +94,7 @@ impl Hyp {
     pub fn scratch_high() -> Self {
         Self {
             optimizer: OptimizerKind::Sgd,
+            amsgrad: true,
             lr0: 0.01,
             lrf: 0.01,
             momentum: 0.937,
@@ -94,7 +114,7 @@ impl Hyp {
             fliplr: 0.5,
             nominal_batch: 64,
             warmup_min_batches: 100,
-            cos_lr: false,
+            lr_schedule: LrSchedule::Linear,
             ema_decay: 0.9999,
             ema_tau: 2000.0,
         }
@@ -105,17 +125,28 @@ impl Hyp {
     pub fn small_data() -> Self {
         Self {
             optimizer: OptimizerKind::AdamW,
+            amsgrad: false,
             lr0: 0.0015,
             momentum: 0.9,
             weight_decay: 0.01,
             warmup_bias_lr: 0.0,
             warmup_min_batches: 50,
             nominal_batch: 0,
-            cos_lr: true,
+            lr_schedule: LrSchedule::Cosine,
             ema_decay: 0.999,
             ema_tau: 200.0,
             fit_first_boxes: true,
             ..Self::scratch_high()
+        }
+    }
+
+    /// The optimizer's rule.
+    pub fn rule(&self) -> Rule {
+        match self.optimizer {
+            OptimizerKind::Sgd => Rule::Sgd,
+            OptimizerKind::Adam => Rule::Adam,
+            OptimizerKind::AdamW => Rule::AdamW { amsgrad: self.amsgrad },
+            OptimizerKind::Lion => Rule::Lion,
         }
     }
 

@@ -156,6 +156,7 @@ fn first_line(text: &str) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::train::config::LrSchedule;
 
     fn parse(text: &str) -> Result<(Hyp, Vec<String>), ConfigError> {
         Hyp::parse(text, Path::new("hyp.yaml"))
@@ -163,8 +164,8 @@ mod tests {
 
     #[test]
     fn a_hyp_file_changes_what_it_names_and_tells_what_is_not_used() {
-        let (hyp, notes) = parse("lr0: 0.1\nbox: 5\ncos_lr: true\nno_such: 1.0\nnor_this: 0.15\n").unwrap();
-        assert_eq!(hyp, Hyp { lr0: 0.1, box_gain: 5.0, cos_lr: true, ..Hyp::scratch_high() });
+        let (hyp, notes) = parse("lr0: 0.1\nbox: 5\nlr_schedule: flat-cosine\namsgrad: false\nno_such: 1.0\nnor_this: 0.15\n").unwrap();
+        assert_eq!(hyp, Hyp { lr0: 0.1, box_gain: 5.0, lr_schedule: LrSchedule::FlatCosine, amsgrad: false, ..Hyp::scratch_high() });
         assert_eq!(notes, ["hyp.yaml: this version does not use no_such, nor_this"]);
     }
 
@@ -175,7 +176,8 @@ mod tests {
             ("nominal_batch: 1.5", "\"nominal_batch\" is 1.5, expected a whole number"),
             ("lr0: 0", "\"lr0\" is 0, expected more than 0"),
             ("fliplr: 2", "\"fliplr\" is 2, expected 0 to 1"),
-            ("cos_lr: 3", "\"cos_lr\" is 3, expected true or false"),
+            ("amsgrad: 3", "\"amsgrad\" is 3, expected true or false"),
+            ("lr_schedule: steep", "unknown variant `steep`, expected one of `linear`"),
             ("optimizer: newton", "unknown variant `newton`, expected"),
         ] {
             let error = parse(text).unwrap_err();

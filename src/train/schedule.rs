@@ -3,8 +3,8 @@
 //! In:  hyper-parameters, batch size, batches per epoch, epochs; then the position of a batch.
 //! Out: what the optimizer does after that batch.
 //!
-//! A straight line or a cosine from `lr0` to `lr0 * lrf`, after a warm-up in which biases come down from a high rate and
-//! everything else comes up from zero. As published, the rate lags one epoch behind after the warm-up: epoch `e` runs with the
+//! A straight line, a cosine, a cosine in the second half, or always `lr0`; after a warm-up in which biases come down from a high
+//! rate and everything else comes up from zero. As published, the rate lags one epoch behind after the warm-up: epoch `e` runs with the
 //! factor of `e - 1`, except the epoch in which the warm-up ends, which goes on with its own.
 //!
 //! Never touches parameters. Source: spec 7.3 to 7.5; checked against `tests/golden/schedule.json`.
@@ -12,6 +12,7 @@
 use std::f64::consts::PI;
 
 use super::config::Hyp;
+use super::config::LrSchedule;
 
 /// What the optimizer does after a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,8 +77,18 @@ impl Schedule {
 
     /// Share of `lr0` in an epoch.
     fn factor(&self, epoch: usize) -> f64 {
-        let (done, last) = (epoch as f64 / self.epochs as f64, self.hyp.lrf);
-        if self.hyp.cos_lr { (1.0 - (PI * done).cos()) / 2.0 * (last - 1.0) + 1.0 } else { (1.0 - done) * (1.0 - last) + last }
+        let last = self.hyp.lrf;
+        let line = |done: f64| (1.0 - done) * (1.0 - last) + last;
+        let cosine = |done: f64| (1.0 - (PI * done).cos()) / 2.0 * (last - 1.0) + 1.0;
+        let half = self.epochs / 2;
+        match self.hyp.lr_schedule {
+            LrSchedule::Linear => line(epoch as f64 / self.epochs as f64),
+            LrSchedule::Cosine => cosine(epoch as f64 / self.epochs as f64),
+            LrSchedule::FlatCosine if epoch <= half => 1.0,
+            // With an odd number of epochs the last would begin to climb again.
+            LrSchedule::FlatCosine => cosine(((epoch - half) as f64 / half.max(1) as f64).min(1.0)),
+            LrSchedule::Fixed => 1.0,
+        }
     }
 }
 
@@ -119,9 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn line_and_cosine_end_each_epoch_as_published() {
-        for (name, cos_lr) in [("linear", false), ("cosine", true)] {
-            let schedule = Schedule::new(&Hyp { cos_lr, ..Hyp::scratch_high() }, 16, 25, 20);
+    fn every_schedule_ends_each_epoch_as_published() {
+        let schedules = [
+            ("linear", LrSchedule::Linear),
+            ("cosine", LrSchedule::Cosine),
+            ("flat_cosine", LrSchedule::FlatCosine),
+            ("fixed", LrSchedule::Fixed),
+        ];
+        for (name, lr_schedule) in schedules {
+            let schedule = Schedule::new(&Hyp { lr_schedule, ..Hyp::scratch_high() }, 16, 25, 20);
             for epoch in golden()[name]["epochs"].as_array().unwrap() {
                 let index = epoch["epoch"].as_u64().unwrap() as usize;
                 let logged: Vec<f64> = serde_json::from_value(epoch["lr_logged"].clone()).unwrap();
@@ -147,6 +164,16 @@ mod tests {
         let hyp = Hyp { warmup_epochs: 0.0, warmup_min_batches: 0, nominal_batch: 0, ..Hyp::scratch_high() };
         let settings = Schedule::new(&hyp, 8, 1, 10).at(0);
         assert_eq!(settings, StepSettings { lr: [0.01; 3], momentum: 0.937, accumulate: 1 });
+    }
+
+    #[test]
+    fn a_flat_cosine_of_an_odd_number_of_epochs_stays_down() {
+        let hyp = Hyp { lr_schedule: LrSchedule::FlatCosine, warmup_epochs: 0.0, warmup_min_batches: 0, ..Hyp::scratch_high() };
+        for epochs in [1, 3, 7] {
+            let schedule = Schedule::new(&hyp, 16, 1, epochs);
+            let rates: Vec<f64> = (0..epochs).map(|epoch| schedule.at(epoch).lr[0]).collect();
+            assert!(rates.is_sorted_by(|a, b| a >= b) && rates.iter().all(|rate| (0.0001..=0.01).contains(rate)), "{rates:?}");
+        }
     }
 
     #[test]

@@ -12,7 +12,6 @@
 use std::sync::Arc;
 
 use super::config::Hyp;
-use super::config::OptimizerKind;
 use super::ema;
 use super::loader::Batch;
 use super::schedule::StepSettings;
@@ -23,22 +22,18 @@ use crate::engine::Params;
 use crate::engine::Plan;
 use crate::engine::TensorId;
 use crate::engine::cpu::Executor;
-use crate::engine::cpu::optimizer::AdamWState;
-use crate::engine::cpu::optimizer::AdamWStep;
-use crate::engine::cpu::optimizer::SgdStep;
-use crate::engine::cpu::optimizer::adamw_step;
+use crate::engine::cpu::optimizer::Memory;
+use crate::engine::cpu::optimizer::Step;
 use crate::engine::cpu::optimizer::clip_gradients;
 use crate::engine::cpu::optimizer::ema_update;
-use crate::engine::cpu::optimizer::sgd_step;
+use crate::engine::cpu::optimizer::step;
 use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
-use crate::engine::gradients::{GradientStyle, append_gradients};
+use crate::engine::gradients::{GradientStyle, append_gradients_of};
 use crate::engine::packed::pack_convolution_inputs;
 use crate::engine::recompute::{is_cheap, recompute};
 use crate::yolo::Network;
 
-/// Share of the old mean square that AdamW keeps.
-pub const ADAMW_BETA2: f32 = 0.999;
 /// Largest norm of the gradient.
 pub const MAX_GRAD_NORM: f32 = 10.0;
 
@@ -86,15 +81,16 @@ impl PlannedStep {
             ..LossSpec::published(network.n_classes, network.model.dual)
         };
         let loss = graph.append_loss(spec.truth_rows, loss_spec);
+        let learns = |id| network.params.is_trained(id);
         let plan = if let Some(precision) = gpu {
             pack_convolution_inputs(&mut graph.graph);
             let n_forward = graph.graph.nodes.len();
-            append_gradients(&mut graph.graph, GradientStyle::Pieces);
+            append_gradients_of(&mut graph.graph, GradientStyle::Pieces, &learns);
             recompute(&mut graph.graph, n_forward, is_cheap);
             // The ground truth is kept, so that a step can be repeated on the same batch.
             Plan::with_element_bytes(graph.graph, &[loss.truth, loss.items], precision.bytes())
         } else {
-            append_gradients(&mut graph.graph, GradientStyle::Added);
+            append_gradients_of(&mut graph.graph, GradientStyle::Added, &learns);
             Plan::new(graph.graph, &[loss.items])
         };
         Self { n_images, plan, input: graph.input, truth: loss.truth, items: loss.items }
@@ -249,12 +245,6 @@ impl Stepper {
     }
 }
 
-/// What the optimizer remembers of earlier gradients.
-enum OptimizerMemory {
-    Sgd { velocity: Params },
-    AdamW(AdamWState),
-}
-
 /// A step's executor.
 struct StepExecutor {
     n_images: usize,
@@ -270,7 +260,7 @@ struct OnCpu {
     network: Network,
     average: Network,
     gradients: Params,
-    memory: OptimizerMemory,
+    memory: Memory,
     n_updates: usize,
     grad_norm: f32,
 }
@@ -285,10 +275,7 @@ impl OnCpu {
         Self {
             executors: sizes.iter().map(executor).collect(),
             average: network.clone(),
-            memory: match spec.hyp.optimizer {
-                OptimizerKind::Sgd => OptimizerMemory::Sgd { velocity: zeros.clone() },
-                OptimizerKind::AdamW => OptimizerMemory::AdamW(AdamWState::new(&network.params)),
-            },
+            memory: Memory::new(spec.hyp.rule(), &network.params),
             gradients: zeros,
             network,
             n_updates: 0,
@@ -321,19 +308,14 @@ impl OnCpu {
         if !self.grad_norm.is_finite() {
             return false;
         }
-        let lr = settings.lr.map(|lr| lr as f32);
-        let weight_decay = spec.weight_decay as f32;
-        let (params, gradients) = (&mut self.network.params, &self.gradients);
-        match &mut self.memory {
-            OptimizerMemory::Sgd { velocity } => {
-                let step = SgdStep { lr, momentum: settings.momentum as f32, weight_decay };
-                sgd_step(params, gradients, velocity, self.n_updates == 0, &step);
-            }
-            OptimizerMemory::AdamW(state) => {
-                let betas = [spec.hyp.momentum as f32, ADAMW_BETA2];
-                adamw_step(params, gradients, state, &AdamWStep { lr, betas, weight_decay, amsgrad: false });
-            }
-        }
+        let rule = spec.hyp.rule();
+        let settings = Step {
+            rule,
+            lr: settings.lr.map(|lr| lr as f32),
+            momentum: if rule.warms_momentum_up() { settings.momentum } else { spec.hyp.momentum } as f32,
+            weight_decay: spec.weight_decay as f32,
+        };
+        step(&mut self.network.params, &self.gradients, &mut self.memory, &settings);
         self.gradients.values.fill(0.0);
         self.n_updates += 1;
         let decay = ema::decay(&spec.hyp, self.n_updates);
@@ -349,15 +331,7 @@ impl OnCpu {
             .map(|step| step.executor.plan.memory(&self.network.params))
             .map(|memory| memory.activations + memory.workspace)
             .sum();
-        (arenas + (2 + n_remembered(&self.memory)) * parameters) as u64
-    }
-}
-
-/// Arenas that an optimizer keeps.
-fn n_remembered(memory: &OptimizerMemory) -> usize {
-    match memory {
-        OptimizerMemory::Sgd { .. } => 1,
-        OptimizerMemory::AdamW(_) => 2,
+        (arenas + (2 + self.memory.arenas.len()) * parameters) as u64
     }
 }
 
@@ -367,13 +341,13 @@ mod gpu {
 
     use std::sync::Arc;
 
-    use super::{ADAMW_BETA2, MAX_GRAD_NORM, PlannedStep, StepOutcome, StepSpec};
+    use super::{MAX_GRAD_NORM, PlannedStep, StepOutcome, StepSpec};
     use crate::engine::cuda::Precision;
     use crate::engine::cuda::error::CudaError;
     use crate::engine::cuda::optimizer::{Results, Settings};
     use crate::engine::cuda::runtime::Runtime;
-    use crate::engine::cuda::training::{Rule, StepPlan, Training};
-    use crate::train::config::OptimizerKind;
+    use crate::engine::cuda::training::{StepPlan, Training};
+    use crate::engine::rule::Rule;
     use crate::train::loader::Batch;
     use crate::train::schedule::StepSettings;
     use crate::yolo::Network;
@@ -416,10 +390,7 @@ mod gpu {
                 let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::for_gpu(&trained, spec, size, precision);
                 StepPlan { n_images, plan, input, truth, items }
             };
-            let rule = match spec.hyp.optimizer {
-                OptimizerKind::Sgd => Rule::Sgd,
-                OptimizerKind::AdamW => Rule::AdamW { amsgrad: false },
-            };
+            let rule = spec.hyp.rule();
             let training = Training::new(runtime, sizes.iter().map(plan).collect(), &trained.params, rule, check_in)?;
             Ok(Self { training, precision, on_its_way: None, average: network, is_fresh: true })
         }
@@ -445,18 +416,16 @@ mod gpu {
 
         fn settings(&self, spec: &StepSpec, update: &StepSettings) -> Settings {
             let hyp = &spec.hyp;
+            let rule = hyp.rule();
             Settings {
                 lr: update.lr.map(|lr| lr as f32),
-                momentum: match hyp.optimizer {
-                    OptimizerKind::Sgd => update.momentum as f32,
-                    OptimizerKind::AdamW => hyp.momentum as f32,
-                },
-                beta2: ADAMW_BETA2,
+                momentum: if rule.warms_momentum_up() { update.momentum } else { hyp.momentum } as f32,
+                beta2: rule.beta2(),
                 weight_decay: spec.weight_decay as f32,
                 max_norm: MAX_GRAD_NORM,
-                amsgrad: 0,
+                amsgrad: i32::from(rule == Rule::AdamW { amsgrad: true }),
                 scales: i32::from(self.scales_loss()),
-                unused: 0,
+                coupled: i32::from(rule == Rule::Adam),
                 ema_decay: hyp.ema_decay,
                 ema_tau: hyp.ema_tau,
             }
@@ -492,6 +461,7 @@ mod gpu {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::train::config::OptimizerKind;
     use crate::yolo::{Model, ModelSize};
 
     const SIDE: usize = 64;

@@ -299,9 +299,10 @@ fn steps_of_t_s_and_c_match_the_reference_where_all_numbers_are_at_hand() {
 /// The same pass on a GPU.
 #[cfg(feature = "gpu-tests")]
 mod on_gpu {
+    use boxwright::engine::Rule;
     use boxwright::engine::cuda::Precision;
     use boxwright::engine::cuda::runtime::Runtime;
-    use boxwright::engine::cuda::training::{Rule, StepPlan, Training};
+    use boxwright::engine::cuda::training::{StepPlan, Training};
     use boxwright::engine::packed::pack_convolution_inputs;
 
     use super::*;

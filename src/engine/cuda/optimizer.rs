@@ -1,4 +1,4 @@
-//! Launches kernels/optimizer.cu: norm and clipping, SGD or AdamW, moving average, weights in compute type, and the report
+//! Launches kernels/optimizer.cu: norm and clipping, a rule's step, moving average, weights in compute type, and the report
 //! of a step.
 //!
 //! All arenas have the layout of one [`Params`]. The host writes [`Settings`] before a step and reads [`Results`] after it;
@@ -6,7 +6,8 @@
 
 use super::gpu::{Args, Launch};
 use super::kernels::Kernels;
-use crate::engine::params::{ParamKind, Params};
+use crate::engine::params::{ParamId, ParamKind, Params};
+use crate::engine::rule::Rule;
 
 /// Elements of a block, as in kernels/optimizer.cu.
 const SEGMENT: usize = 2048;
@@ -22,16 +23,21 @@ pub struct Segment {
     is_conv_weight: i32,
 }
 
+/// Groups of parameters that are not trained.
+const ONLY_AVERAGED: i32 = -1;
+const FROZEN: i32 = -2;
+
 /// The table of segments, to be uploaded once.
 pub fn segments(params: &Params) -> Vec<Segment> {
     assert!(u32::try_from(params.values.len()).is_ok(), "{} parameters", params.values.len());
-    let of_parameter = |id| {
+    let of_parameter = |id: ParamId| {
+        let untrained = if params.frozen[id.0 as usize] { FROZEN } else { ONLY_AVERAGED };
         let (range, kind) = (params.range(id), params.spec(id).kind);
         let end = range.end;
         range.step_by(SEGMENT).map(move |offset| Segment {
             offset: offset as u32,
             count: SEGMENT.min(end - offset) as i32,
-            group: kind.group().map_or(-1, |group| group as i32),
+            group: params.group(id).map_or(untrained, |group| group as i32),
             is_conv_weight: i32::from(kind == ParamKind::ConvWeight),
         })
     };
@@ -44,7 +50,7 @@ pub fn segments(params: &Params) -> Vec<Segment> {
 pub struct Settings {
     /// Of the three optimizer groups.
     pub lr: [f32; 3],
-    /// AdamW's first beta.
+    /// The first beta of Adam and Lion.
     pub momentum: f32,
     pub beta2: f32,
     /// Of group 1.
@@ -55,7 +61,8 @@ pub struct Settings {
     pub amsgrad: i32,
     /// 1: the loss scale moves.
     pub scales: i32,
-    pub unused: i32,
+    /// 1: Adam's decay is part of the gradient.
+    pub coupled: i32,
     /// The average keeps `ema_decay * (1 - exp(-n / ema_tau))` at update n.
     pub ema_decay: f64,
     pub ema_tau: f64,
@@ -121,26 +128,12 @@ pub struct Optimizer {
     pub gradients: u64,
     /// The moving average.
     pub averages: u64,
-    /// Trained parameters in compute type; 0: not wanted.
+    /// Parameters but running statistics in compute type; 0: not wanted.
     pub copies: u64,
     /// What convolutions wrote in compute type, times the loss scale; 0: they add to `gradients` themselves.
     pub weight_gradients: u64,
     /// [`Optimizer::workspace_bytes`] at a multiple of 8.
     pub workspace: u64,
-}
-
-/// What an optimizer remembers of earlier gradients, f32 arenas that are zero before the first step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    Sgd {
-        velocities: u64,
-    },
-    AdamW {
-        means: u64,
-        squares: u64,
-        /// 0 without amsgrad.
-        largest: u64,
-    },
 }
 
 impl Optimizer {
@@ -156,7 +149,10 @@ impl Optimizer {
     }
 
     /// Adds the weight gradients, takes the norm, and updates.
-    pub fn update(&self, kernels: &Kernels, memory: Memory) -> [Launch; 2] {
+    ///
+    /// `remembered` are the addresses of f32 arenas that are zero before the first step, as many as the rule keeps.
+    pub fn update(&self, kernels: &Kernels, rule: Rule, remembered: &[u64]) -> [Launch; 2] {
+        assert_eq!(remembered.len(), rule.n_remembered(), "arenas of {rule:?}");
         let norm = Args::new()
             .with(self.segments)
             .with(self.settings)
@@ -172,9 +168,11 @@ impl Optimizer {
             .with(self.gradients)
             .with(self.averages)
             .with(self.copies);
-        let (name, step) = match memory {
-            Memory::Sgd { velocities } => ("sgd_step", step.with(velocities)),
-            Memory::AdamW { means, squares, largest } => ("adamw_step", step.with(means).with(squares).with(largest)),
+        let arena = |index: usize| remembered.get(index).copied().unwrap_or(0);
+        let (name, step) = match rule {
+            Rule::Sgd => ("sgd_step", step.with(arena(0))),
+            Rule::Lion => ("lion_step", step.with(arena(0))),
+            Rule::Adam | Rule::AdamW { .. } => ("adam_step", step.with(arena(0)).with(arena(1)).with(arena(2))),
         };
         [
             Launch::linear(kernels.get("gradient_norm"), self.n_segments, THREADS, norm),
@@ -193,7 +191,7 @@ impl Optimizer {
     }
 }
 
-/// Trained parameters of an f32 arena (such as the averages) into one of compute type.
+/// Parameters but running statistics of an f32 arena (such as the averages) into one of compute type.
 pub fn copy_parameters(kernels: &Kernels, segments: u64, n_segments: usize, values: u64, copies: u64) -> Launch {
     Launch::linear(kernels.get("copy_parameters"), n_segments, THREADS, Args::new().with(segments).with(values).with(copies))
 }
@@ -202,13 +200,14 @@ pub fn copy_parameters(kernels: &Kernels, segments: u64, n_segments: usize, valu
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
 
-    use super::{Memory, Optimizer, Results, Settings, State, segments};
-    use crate::engine::cpu::optimizer::{AdamWState, AdamWStep, SgdStep, adamw_step, clip_gradients, ema_update, sgd_step};
+    use super::{Optimizer, Results, Settings, State, segments};
+    use crate::engine::cpu::optimizer::{Memory, Step, clip_gradients, ema_update, step};
     use crate::engine::cuda::Precision;
     use crate::engine::cuda::gpu::{DeviceBuffer, Launch};
     use crate::engine::cuda::testing::{PRECISIONS, Random, TestGpu, Tolerance, assert_close, rounded, test_gpu, test_kernels};
     use crate::engine::golden::Golden;
-    use crate::engine::params::{ParamKind, ParamSpec, Params};
+    use crate::engine::params::{ParamId, ParamKind, ParamSpec, Params};
+    use crate::engine::rule::Rule;
 
     const SETTINGS: Settings = Settings {
         lr: [0.1, 0.01, 0.02],
@@ -218,10 +217,21 @@ mod tests {
         max_norm: 10.0,
         amsgrad: 0,
         scales: 0,
-        unused: 0,
+        coupled: 0,
         ema_decay: 0.9999,
         ema_tau: 2000.0,
     };
+
+    const RULES: [Rule; 5] = [Rule::Sgd, Rule::Adam, Rule::AdamW { amsgrad: false }, Rule::AdamW { amsgrad: true }, Rule::Lion];
+
+    fn settings_of(rule: Rule) -> Settings {
+        Settings {
+            beta2: rule.beta2(),
+            amsgrad: i32::from(rule == Rule::AdamW { amsgrad: true }),
+            coupled: i32::from(rule == Rule::Adam),
+            ..SETTINGS
+        }
+    }
 
     fn params_of(tensors: &[(ParamKind, Vec<f32>)]) -> Params {
         let mut params = Params::default();
@@ -256,7 +266,7 @@ mod tests {
     /// Arenas on the device.
     struct OnGpu {
         optimizer: Optimizer,
-        memory: Memory,
+        rule: Rule,
         /// Values, gradients, averages, copies, weight gradients, then what the optimizer remembers.
         arenas: Vec<DeviceBuffer>,
         settings: DeviceBuffer,
@@ -273,7 +283,7 @@ mod tests {
     }
 
     impl OnGpu {
-        fn new(test: &TestGpu, params: &Params, precision: Precision, is_adamw: bool, state: State) -> Self {
+        fn new(test: &TestGpu, params: &Params, precision: Precision, rule: Rule, state: State) -> Self {
             let zeros = vec![0.0; params.values.len()];
             let mut arenas = vec![
                 test.gpu.upload(&params.values).unwrap(),
@@ -287,7 +297,7 @@ mod tests {
             let workspace = test.gpu.alloc(Optimizer::workspace_bytes(table.len())).unwrap();
             workspace.fill(0xff).unwrap();
             let (segments, settings, state) =
-                (test.gpu.upload(&table).unwrap(), test.gpu.upload(&[SETTINGS]).unwrap(), test.gpu.upload(&[state]).unwrap());
+                (test.gpu.upload(&table).unwrap(), test.gpu.upload(&[settings_of(rule)]).unwrap(), test.gpu.upload(&[state]).unwrap());
             let address = |index: usize| arenas[index].address;
             Self {
                 optimizer: Optimizer {
@@ -302,11 +312,7 @@ mod tests {
                     weight_gradients: address(4),
                     workspace: workspace.address,
                 },
-                memory: if is_adamw {
-                    Memory::AdamW { means: address(5), squares: address(6), largest: address(7) }
-                } else {
-                    Memory::Sgd { velocities: address(5) }
-                },
+                rule,
                 arenas,
                 settings,
                 state,
@@ -335,7 +341,8 @@ mod tests {
 
         fn update(&self, test: &TestGpu, precision: Precision) -> Results {
             let kernels = test_kernels(precision);
-            run(test, &self.optimizer.update(kernels, self.memory));
+            let remembered: Vec<u64> = self.arenas[5..5 + self.rule.n_remembered()].iter().map(|arena| arena.address).collect();
+            run(test, &self.optimizer.update(kernels, self.rule, &remembered));
             run(test, &[self.optimizer.finish(kernels, self.items.address, self.results.address)]);
             self.results.read(0, 1).unwrap()[0]
         }
@@ -358,13 +365,16 @@ mod tests {
     fn steps_agree_with_the_cpu() {
         let test = test_gpu();
         for precision in PRECISIONS {
-            for (is_adamw, amsgrad) in [(false, false), (true, false), (true, true)] {
+            for rule in RULES {
                 let mut random = Random::new(5);
                 let mut params = random_params(&mut random, 1.0);
-                let gpu = OnGpu::new(&test, &params, precision, is_adamw, State::new(0, 1.0));
-                gpu.settings.write(0, &[Settings { amsgrad: i32::from(amsgrad), ..SETTINGS }]).unwrap();
+                // A weight and an offset.
+                for id in [36, 38].map(ParamId) {
+                    params.frozen[id.0 as usize] = true;
+                }
+                let gpu = OnGpu::new(&test, &params, precision, rule, State::new(0, 1.0));
                 let mut average = params.clone();
-                let (mut velocity, mut state) = (params.zeros_like(), AdamWState::new(&params));
+                let mut memory = Memory::new(rule, &params);
                 // The second is short enough to be left as it is.
                 for (number, largest) in [(1, 1.0), (2, 0.01), (3, 2.0)] {
                     let mut gradients = random_gradients(&params, &mut random, largest);
@@ -373,31 +383,30 @@ mod tests {
                     let results = gpu.update(&test, precision);
 
                     let norm = clip_gradients(&mut gradients, SETTINGS.max_norm);
-                    let Settings { lr, momentum, beta2, weight_decay, .. } = SETTINGS;
-                    if is_adamw {
-                        let step = AdamWStep { lr, betas: [momentum, beta2], weight_decay, amsgrad };
-                        adamw_step(&mut params, &gradients, &mut state, &step);
-                    } else {
-                        sgd_step(&mut params, &gradients, &mut velocity, number == 1, &SgdStep { lr, momentum, weight_decay });
-                    }
+                    let Settings { lr, momentum, weight_decay, .. } = SETTINGS;
+                    step(&mut params, &gradients, &mut memory, &Step { rule, lr, momentum, weight_decay });
                     let keep = SETTINGS.ema_decay * (1.0 - (-f64::from(number) / SETTINGS.ema_tau).exp());
                     ema_update(&mut average, &params, keep);
 
-                    let what = format!("{precision:?}, AdamW {is_adamw}, step {number}");
+                    let what = format!("{precision:?}, {rule:?}, step {number}");
                     assert!((results.norm - norm).abs() <= 1e-5 * norm, "{what}: norm {} but {norm}", results.norm);
                     assert_eq!((results.skipped, results.n_updates, results.n_finished), (0, number, number as u64), "{what}");
                     assert_eq!(results.items, [1.0, 2.0, 3.0, 24.0]);
                     // A few roundings of values up to 1, and of AdamW's quotient, times the rate.
                     assert_close(&format!("{what}: values"), &gpu.arena(0), &params.values, Tolerance { abs: 1e-6, rel: 1e-6 });
                     assert_close(&format!("{what}: averages"), &gpu.arena(2), &average.values, Tolerance { abs: 1e-6, rel: 1e-6 });
-                    assert!(gpu.arena(1).iter().all(|&gradient| gradient == 0.0), "{what}: gradients are left");
+                    let left = gpu.arena(1);
+                    assert!(
+                        params.ids().filter(|&id| params.is_trained(id)).all(|id| left[params.range(id)].iter().all(|&g| g == 0.0)),
+                        "{what}: gradients are left"
+                    );
                     let copies = test.download(&gpu.arenas[3], params.values.len(), precision);
                     for id in params.ids() {
                         let copies = &copies[params.range(id)];
-                        if params.spec(id).kind.is_trained() {
+                        if params.is_trained(id) {
                             assert_close(&format!("{what}: copies"), copies, params.get(id), Tolerance::rounding(precision));
                         } else {
-                            assert!(copies.iter().all(|copy| copy.is_nan()), "{what}: statistics are copied");
+                            assert!(copies.iter().all(|copy| copy.is_nan()), "{what}: what is not trained is copied");
                         }
                     }
                 }
@@ -416,8 +425,8 @@ mod tests {
             round_weights(part, precision);
         }
         let (plain, scaled) = (
-            OnGpu::new(&test, &params, precision, false, State::new(0, 1.0)),
-            OnGpu::new(&test, &params, precision, false, State::new(0, 64.0)),
+            OnGpu::new(&test, &params, precision, Rule::Sgd, State::new(0, 1.0)),
+            OnGpu::new(&test, &params, precision, Rule::Sgd, State::new(0, 64.0)),
         );
         for (gpu, scale) in [(&plain, 1.0), (&scaled, 64.0)] {
             for (number, part) in parts.iter().enumerate() {
@@ -444,7 +453,7 @@ mod tests {
         for (precision, bad) in [(Precision::F16, f32::INFINITY), (Precision::Bf16, f32::NAN)] {
             let mut random = Random::new(2);
             let params = random_params(&mut random, 1.0);
-            let gpu = OnGpu::new(&test, &params, precision, false, State::new(7, 1024.0));
+            let gpu = OnGpu::new(&test, &params, precision, Rule::Sgd, State::new(7, 1024.0));
             gpu.settings.write(0, &[Settings { scales: 1, ..SETTINGS }]).unwrap();
             let mut gradients = random_gradients(&params, &mut random, 1.0);
             let middle = params.range(params.find("42").unwrap()).start + 20_000;
@@ -462,7 +471,7 @@ mod tests {
     fn the_scale_grows_after_many_good_steps() {
         let test = test_gpu();
         let params = params_of(&[(ParamKind::ConvBias, vec![1.0])]);
-        let gpu = OnGpu::new(&test, &params, Precision::F16, false, State { n_since_scale: 1998, ..State::new(1998, 4.0) });
+        let gpu = OnGpu::new(&test, &params, Precision::F16, Rule::Sgd, State { n_since_scale: 1998, ..State::new(1998, 4.0) });
         gpu.settings.write(0, &[Settings { scales: 1, ..SETTINGS }]).unwrap();
         let scales: Vec<f32> = (0..3).map(|_| gpu.update(&test, Precision::F16).loss_scale).collect();
         assert_eq!(scales, [4.0, 8.0, 8.0]);
@@ -475,7 +484,7 @@ mod tests {
         let test = test_gpu();
         for precision in PRECISIONS {
             let params = random_params(&mut Random::new(4), 3.0);
-            let gpu = OnGpu::new(&test, &params, precision, false, State::new(0, 1.0));
+            let gpu = OnGpu::new(&test, &params, precision, Rule::Sgd, State::new(0, 1.0));
             run(&test, &[gpu.optimizer.copy_parameters(test_kernels(precision))]);
             let copies = test.download(&gpu.arenas[3], params.values.len(), precision);
             for id in params.ids().filter(|&id| params.spec(id).kind.is_trained()) {
@@ -499,9 +508,15 @@ mod tests {
             ];
             params_of(&names.map(|(name, kind)| (kind, golden.f32s(&format!("{prefix}.{name}")))))
         };
-        for (name, lr, amsgrad) in [("SGD", 0.01, 0), ("AdamW", 0.001, 1)] {
-            let gpu = OnGpu::new(&test, &read(&format!("{name}.step0")), Precision::F32, name == "AdamW", State::new(0, 1.0));
-            let settings = Settings { lr: [lr; 3], momentum: 0.937, max_norm: f32::MAX, amsgrad, ..SETTINGS };
+        let rules = [
+            ("SGD", Rule::Sgd, 0.01),
+            ("Adam", Rule::Adam, 0.001),
+            ("AdamW", Rule::AdamW { amsgrad: true }, 0.001),
+            ("LION", Rule::Lion, 0.0001),
+        ];
+        for (name, rule, lr) in rules {
+            let gpu = OnGpu::new(&test, &read(&format!("{name}.step0")), Precision::F32, rule, State::new(0, 1.0));
+            let settings = Settings { lr: [lr; 3], momentum: 0.937, max_norm: f32::MAX, ..settings_of(rule) };
             gpu.settings.write(0, &[settings]).unwrap();
             for number in 1..=3 {
                 gpu.write_gradients(&test, &read(&format!("grad{number}")), Precision::F32);

@@ -14,19 +14,13 @@ use super::cast::{f32_to_compute, u8_to_compute};
 use super::conv::ConvPlanId;
 use super::error::CudaError;
 use super::gpu::{DeviceBuffer, Event, Pinned};
-use super::optimizer::{Memory, Optimizer, Results, Settings, State, segments};
+use super::optimizer::{Optimizer, Results, Settings, State, segments};
 use super::program::{ParamArenas, Program, Workspace, plan_convolutions, workspace};
 use super::runtime::Runtime;
 use crate::engine::graph::TensorId;
 use crate::engine::params::Params;
 use crate::engine::plan::Plan;
-
-/// What turns gradients into steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    Sgd,
-    AdamW { amsgrad: bool },
-}
+use crate::engine::rule::Rule;
 
 /// A plan for one batch size, with the tensors that the caller fills and reads.
 pub struct StepPlan {
@@ -138,11 +132,7 @@ impl Training {
         let copies = zeros(n * precision.bytes())?;
         let weight_gradients = zeros(n * precision.bytes())?;
         let gradients = zeros(n * size_of::<f32>())?;
-        let n_remembered = match rule {
-            Rule::Sgd => 1,
-            Rule::AdamW { amsgrad } => 2 + usize::from(amsgrad),
-        };
-        let remembered: Vec<DeviceBuffer> = (0..n_remembered).map(|_| zeros(n * size_of::<f32>())).collect::<Result<_, _>>()?;
+        let remembered: Vec<DeviceBuffer> = (0..rule.n_remembered()).map(|_| zeros(n * size_of::<f32>())).collect::<Result<_, _>>()?;
         let table = segments(params);
         let n_segments = table.len();
         let segments = gpu.upload(&table)?;
@@ -163,14 +153,7 @@ impl Training {
             weight_gradients: weight_gradients.address,
             workspace: norms.address,
         };
-        let memory = match rule {
-            Rule::Sgd => Memory::Sgd { velocities: remembered[0].address },
-            Rule::AdamW { amsgrad } => Memory::AdamW {
-                means: remembered[0].address,
-                squares: remembered[1].address,
-                largest: if amsgrad { remembered[2].address } else { 0 },
-            },
-        };
+        let memory: Vec<u64> = remembered.iter().map(|buffer| buffer.address).collect();
         let arenas = ParamArenas {
             values: values.address,
             copies: copies.address,
@@ -195,7 +178,7 @@ impl Training {
             };
             let (mut accumulate, mut update) = (program()?, program()?);
             accumulate.push("optimizer", optimizer.add_weight_gradients(kernels));
-            for launch in optimizer.update(kernels, memory) {
+            for launch in optimizer.update(kernels, rule, &memory) {
                 update.push("optimizer", launch);
             }
             for program in [&mut accumulate, &mut update] {

@@ -35,7 +35,7 @@ use crate::dataset::check::CheckReport;
 use crate::dataset::fix::Receipt;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
-use crate::train::{EpochReport, SavedRun, StepReport, TrainPlan, TrainSummary};
+use crate::train::{Divergence, EpochReport, SavedRun, Steering, StepReport, TrainOrder, TrainPlan, TrainSummary, ValReport};
 use job::RunningJob;
 
 /// The open dataset with everything that was read of it.
@@ -52,10 +52,19 @@ pub struct RunView {
     pub plan: Option<TrainPlan>,
     pub steps: Vec<StepReport>,
     pub epochs: Vec<EpochReport>,
+    /// Asked for between two steps.
+    pub validations: Vec<ValReport>,
     pub notes: Vec<String>,
+    /// What the run was told and still holds to.
+    pub steering: Steering,
+    /// What ended it, if its numbers ceased to be numbers.
+    pub divergence: Option<Divergence>,
     pub summary: Option<TrainSummary>,
     pub epochs_wanted: usize,
 }
+
+/// Orders that a training may be behind with.
+const MAX_ORDERS: usize = 64;
 
 /// A message to the person, kept until dismissed.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +96,8 @@ pub struct Session {
     pub devices: Vec<DeviceOption>,
 
     running: Vec<RunningJob>,
+    /// To the training that was started last, and its end of the channel.
+    orders: (Sender<TrainOrder>, Receiver<TrainOrder>),
     next_id: u64,
     sender: Sender<JobMessage>,
     receiver: Receiver<JobMessage>,
@@ -114,6 +125,7 @@ impl Session {
             pictures,
             devices: vec![DeviceOption::cpu()],
             running: Vec::new(),
+            orders: bounded(MAX_ORDERS),
             next_id: 1,
             sender,
             receiver,
@@ -132,6 +144,7 @@ impl Session {
                     status.stopping = true;
                 }
             }
+            Command::Steer(order) => self.steer(order),
             Command::DismissNotice(id) => self.notices.retain(|notice| notice.id != id),
             Command::LoadPicture(key) => self.pictures.request(key),
             Command::UseWeights(path) => self.weights = Some(path),
@@ -198,6 +211,14 @@ impl Session {
         }
     }
 
+    fn steer(&mut self, order: TrainOrder) {
+        if !self.is_running(JobKind::Train) {
+            self.notice(&Failure::mendable("no training is running", None));
+        } else if self.orders.0.try_send(order).is_err() {
+            self.notice(&Failure::mendable("the training has not yet carried out what it was told before", None));
+        }
+    }
+
     fn start_job(&mut self, command: Command) {
         let Some(kind) = command.job_kind() else { return };
         if self.is_running(kind) {
@@ -209,7 +230,8 @@ impl Session {
         let id = JobId(self.next_id);
         self.next_id += 1;
         let dataset = self.dataset.as_ref().map(|open| open.dataset.clone());
-        let inputs = tasks::Inputs { dataset, state_dir: self.settings.state_dir.clone(), sample_dir: self.settings.sample_dir() };
+        let (state_dir, sample_dir, orders) = (self.settings.state_dir.clone(), self.settings.sample_dir(), self.orders.1.clone());
+        let inputs = tasks::Inputs { dataset, state_dir, sample_dir, orders };
         match RunningJob::start(id, kind, self.sender.clone(), self.wake.clone(), move |context| tasks::run(command, &inputs, context)) {
             Ok(job) => {
                 self.running.push(job);
@@ -222,7 +244,11 @@ impl Session {
     /// What a job replaces is cleared when it starts, so that old and new results are never mixed.
     fn prepare(&mut self, command: &Command) {
         match command {
-            Command::Train(config) => self.run = Some(RunView { epochs_wanted: config.epochs, ..RunView::default() }),
+            Command::Train(config) => {
+                self.run = Some(RunView { epochs_wanted: config.epochs, ..RunView::default() });
+                // What an earlier training was told and did not take in is not meant for this one.
+                self.orders = bounded(MAX_ORDERS);
+            }
             Command::Detect(_) => self.detections.clear(),
             Command::Export { .. } => self.export = None,
             _ => {}
@@ -276,6 +302,9 @@ impl Session {
                     TrainEvent::Plan(plan) => run.plan = Some(plan.clone()),
                     TrainEvent::Step(step) => run.steps.push(*step),
                     TrainEvent::Epoch(epoch) => run.epochs.push(epoch.clone()),
+                    TrainEvent::Validated(report) => run.validations.push(report.clone()),
+                    TrainEvent::Steering(steering) => run.steering = *steering,
+                    TrainEvent::Diverged(divergence) => run.divergence = Some(divergence.clone()),
                     TrainEvent::Note(note) => run.notes.push(note.clone()),
                     // Passes by; nothing of it is kept.
                     TrainEvent::Progress { .. } => {}
@@ -289,8 +318,9 @@ impl Session {
             }
             Event::RunOpened(run) => {
                 self.weights = Some(run.dir.join("weights").join("best.safetensors"));
-                let SavedRun { plan, steps, epochs, notes, summary, epochs_wanted, .. } = (**run).clone();
-                self.run = Some(RunView { plan, steps, epochs, notes, summary, epochs_wanted });
+                let SavedRun { plan, steps, epochs, validations, notes, divergence, summary, epochs_wanted, .. } = (**run).clone();
+                self.run =
+                    Some(RunView { plan, steps, epochs, validations, notes, divergence, summary, epochs_wanted, ..RunView::default() });
             }
             Event::Opened(dataset) => {
                 self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });

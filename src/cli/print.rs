@@ -8,6 +8,7 @@ use crate::dataset::fix::Receipt;
 use crate::eval::Metrics;
 use crate::session::doctor::DoctorReport;
 use crate::session::{CommandDone, Event, Failure, PictureResult};
+use crate::train::Divergence;
 use crate::train::TrainEvent;
 
 /// Writes an error the way every command does.
@@ -125,6 +126,32 @@ impl Printer {
                     "{:5} {:8.4} {:8.4} {:8.4} {precision:8.4} {recall:8.4} {map50:8.4} {map50_95:9.4} {:7.5} {:6.1}",
                     epoch.epoch, epoch.box_loss, epoch.cls_loss, epoch.dfl_loss, epoch.lr[1], epoch.secs
                 )?;
+            }
+            TrainEvent::Validated(report) => {
+                self.clear_progress();
+                let Metrics { precision, recall, map50, map50_95, .. } = report.metrics;
+                writeln!(
+                    out,
+                    "validated    after step {}: P {precision:.4}  R {recall:.4}  mAP50 {map50:.4}  mAP50-95 {map50_95:.4}",
+                    report.step
+                )?;
+            }
+            TrainEvent::Steering(steering) => {
+                self.clear_progress();
+                let state = match (steering.paused, steering.stops_after_epoch) {
+                    (true, _) => "paused",
+                    (false, true) => "stops after this epoch",
+                    (false, false) => "goes on",
+                };
+                writeln!(out, "{state}")?;
+            }
+            TrainEvent::Diverged(divergence) => {
+                self.clear_progress();
+                let Divergence { epoch, step, what, value, images } = divergence;
+                writeln!(out, "diverged     the {what} is {value} at step {step} of epoch {epoch}, with these pictures:")?;
+                for image in images {
+                    writeln!(out, "             {}", image.display())?;
+                }
             }
             TrainEvent::Progress { stage, done, total } => self.progress(&format!("{stage:?} {done} / {total}").to_lowercase()),
             TrainEvent::Note(text) => {

@@ -13,7 +13,7 @@ use crate::engine::Device;
 use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::media::Picture;
-use crate::train::{SavedRun, TrainConfig};
+use crate::train::{SavedRun, TrainConfig, TrainOrder};
 
 /// A wish. Those with a `path: Option` act on the open dataset when it is absent.
 #[derive(Clone, Debug)]
@@ -58,6 +58,8 @@ pub enum Command {
     Doctor,
     /// Looks which GPUs there are, for the choice of a device.
     ListDevices,
+    /// Tells the running training what to do, such as to pause.
+    Steer(TrainOrder),
     /// Stops a job; what it has written stays whole.
     Cancel(JobId),
     DismissNotice(u64),
@@ -123,7 +125,9 @@ impl Command {
             Self::ListDevices => JobKind::ListDevices,
             Self::Browse(_) => JobKind::Browse,
             Self::SavePicture { .. } => JobKind::SavePicture,
-            Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => return None,
+            Self::Steer(_) | Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => {
+                return None;
+            }
         })
     }
 }

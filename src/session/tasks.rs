@@ -6,6 +6,8 @@ use std::sync::Arc;
 #[cfg(feature = "gui")]
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
+
 use super::bench;
 use super::command::{BrowseKind, Command, DetectRequest};
 use super::device;
@@ -30,7 +32,7 @@ use crate::export;
 use crate::media::decode;
 use crate::media::encode;
 use crate::train;
-use crate::train::{SavedRun, TrainEvent};
+use crate::train::{SavedRun, TrainEvent, TrainOrder};
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsError;
 
@@ -39,6 +41,8 @@ pub struct Inputs {
     pub dataset: Option<Arc<Dataset>>,
     pub state_dir: PathBuf,
     pub sample_dir: PathBuf,
+    /// For a training.
+    pub orders: Receiver<TrainOrder>,
 }
 
 type Done = Result<CommandDone, Failure>;
@@ -80,7 +84,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::Train(config) => {
             device::ready(config.device)?;
-            let summary = train::train(&config, &mut |event| match event {
+            let summary = train::train(&config, &inputs.orders, &mut |event| match event {
                 TrainEvent::Progress { done, total, .. } => context.check_in(done, total),
                 event => context.emit(Event::Train(event)),
             })?;
@@ -95,9 +99,12 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::ListDevices => Ok(CommandDone::DevicesListed(device::list())),
         Command::Doctor => Ok(CommandDone::Examined(Box::new(doctor::examine()))),
-        Command::Cancel(_) | Command::DismissNotice(_) | Command::LoadPicture(_) | Command::UseWeights(_) | Command::SetTheme(_) => {
-            unreachable!("the session carries these out itself")
-        }
+        Command::Steer(_)
+        | Command::Cancel(_)
+        | Command::DismissNotice(_)
+        | Command::LoadPicture(_)
+        | Command::UseWeights(_)
+        | Command::SetTheme(_) => unreachable!("the session carries these out itself"),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::order::Steering;
 use crate::eval::Metrics;
 
 /// Known before the first step.
@@ -59,6 +60,27 @@ pub struct EpochReport {
     pub secs: f64,
 }
 
+/// After a validation that was asked for between two steps.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct ValReport {
+    /// Of the last step before it.
+    pub epoch: usize,
+    pub step: usize,
+    pub metrics: Metrics,
+}
+
+/// Where the numbers of a run ceased to be numbers.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Divergence {
+    pub epoch: usize,
+    pub step: usize,
+    /// `loss` or `gradient norm`, and what it was: `NaN`, `inf`.
+    pub what: String,
+    pub value: String,
+    /// Of the step's batch.
+    pub images: Vec<PathBuf>,
+}
+
 /// At the end, also after a stop.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TrainSummary {
@@ -87,6 +109,8 @@ pub enum TrainStage {
     /// Choosing how a GPU computes each convolution; what was chosen is kept for later runs.
     Planning,
     Validating,
+    /// Waiting for the order to go on.
+    Paused,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,6 +118,11 @@ pub enum TrainEvent {
     Plan(TrainPlan),
     Step(StepReport),
     Epoch(EpochReport),
+    Validated(ValReport),
+    /// The run is ended by it.
+    Diverged(Divergence),
+    /// An order was taken in.
+    Steering(Steering),
     /// How far a stage between the steps is; not kept in `events.jsonl`.
     Progress {
         stage: TrainStage,
@@ -111,6 +140,9 @@ impl TrainEvent {
             Self::Plan(plan) => with_event("plan", json!(plan)),
             Self::Step(step) => with_event("step", json!(step)),
             Self::Epoch(epoch) => with_event("epoch", json!(epoch)),
+            Self::Validated(report) => with_event("validated", json!(report)),
+            Self::Diverged(divergence) => with_event("diverged", json!(divergence)),
+            Self::Steering(steering) => with_event("steering", json!(steering)),
             Self::Progress { stage, done, total } => json!({"event": "progress", "stage": stage, "done": done, "total": total}),
             Self::Note(text) => json!({"event": "note", "text": text}),
         }

@@ -46,6 +46,8 @@ pub struct Batch {
     pub epoch: usize,
     /// Pictures; the last batch of an epoch may have fewer.
     pub n_images: usize,
+    /// What they show, by index into the train set.
+    pub images: Vec<usize>,
     /// (n, height, width, 3), RGB.
     pub pixels: Vec<u8>,
     /// (n, 1, `truth_rows`, 5): class, x1, y1, x2, y2 in input pixels; class -1 is padding.
@@ -165,6 +167,7 @@ fn make_batch(set: &TrainSet, options: &LoaderOptions, epoch: usize, images: &[u
     let mut batch = Batch {
         epoch,
         n_images: images.len(),
+        images: images.to_vec(),
         pixels: vec![0; images.len() * set.sample_len()],
         truth: vec![0.0; images.len() * truth_len],
         faults: Vec::new(),

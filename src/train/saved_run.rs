@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::event::{EpochReport, StepReport, TrainPlan, TrainSummary};
+use super::event::{Divergence, EpochReport, StepReport, TrainPlan, TrainSummary, ValReport};
 
 /// A run as its folder holds it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +22,8 @@ pub struct SavedRun {
     pub plan: Option<TrainPlan>,
     pub steps: Vec<StepReport>,
     pub epochs: Vec<EpochReport>,
+    pub validations: Vec<ValReport>,
+    pub divergence: Option<Divergence>,
     pub notes: Vec<String>,
     pub summary: Option<TrainSummary>,
 }
@@ -66,6 +68,8 @@ impl SavedRun {
             Some("plan") => self.plan = serde_json::from_value(value).ok(),
             Some("step") => self.steps.extend(serde_json::from_value::<StepReport>(value)),
             Some("epoch") => self.epochs.extend(serde_json::from_value::<EpochReport>(value)),
+            Some("validated") => self.validations.extend(serde_json::from_value::<ValReport>(value)),
+            Some("diverged") => self.divergence = serde_json::from_value(value).ok(),
             Some("note") => self.notes.extend(value["text"].as_str().map(ToOwned::to_owned)),
             Some("finished") => self.summary = serde_json::from_value(value).ok(),
             _ => {}

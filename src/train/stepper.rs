@@ -476,7 +476,8 @@ mod tests {
 
     /// Pictures with a bright square each, and its box.
     fn batch(n_images: usize, seed: usize) -> Batch {
-        let mut batch = Batch { epoch: 0, n_images, pixels: vec![50; n_images * SIDE * SIDE * 3], truth: Vec::new(), faults: vec![] };
+        let (images, pixels) = ((0..n_images).collect(), vec![50; n_images * SIDE * SIDE * 3]);
+        let mut batch = Batch { epoch: 0, n_images, images, pixels, truth: Vec::new(), faults: vec![] };
         for (index, pixels) in batch.pixels.chunks_exact_mut(SIDE * SIDE * 3).enumerate() {
             let left = 4 + (index * 7 + seed * 5) % 24;
             for y in 16..48 {

@@ -60,7 +60,7 @@ fn config(root: &Path) -> TrainConfig {
 
 fn run(config: &TrainConfig) -> (Result<TrainSummary, TrainError>, Vec<TrainEvent>) {
     let mut events = Vec::new();
-    let result = train(config, &mut |event| {
+    let result = train(config, &crossbeam_channel::never(), &mut |event| {
         events.push(event);
         ControlFlow::Continue(())
     });
@@ -173,7 +173,8 @@ fn a_stop_ends_after_the_step_and_leaves_a_whole_folder() {
     let root = tempfile::tempdir().unwrap();
     write_dataset(root.path());
     let mut n_steps = 0;
-    let summary = train(&TrainConfig { epochs: 1000, ..config(root.path()) }, &mut |event| {
+    let config = TrainConfig { epochs: 1000, ..config(root.path()) };
+    let summary = train(&config, &crossbeam_channel::never(), &mut |event| {
         n_steps += usize::from(matches!(event, TrainEvent::Step(_)));
         if n_steps == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })

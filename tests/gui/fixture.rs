@@ -156,8 +156,8 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
         steps: steps.collect(),
         epochs: epochs.collect(),
         notes: vec!["hyper-parameters `small`, because the train split has fewer than 1000 pictures (200)".to_owned()],
-        summary: None,
         epochs_wanted: n_wanted,
+        ..RunView::default()
     }
 }
 

@@ -1,0 +1,183 @@
+//! Everything that comes before the first step: what is read, checked, planned and brought to the device.
+//!
+//! In:  a configuration.
+//! Out: a run that can begin, with what is worth telling about it.
+//!
+//! Everything that can fail for a reason the person can mend fails here, before the run folder is made: device, dataset,
+//! splits, start weights, memory.
+//!
+//! Never writes a file. Source: spec 7.2.
+
+use std::sync::Arc;
+
+use super::batch_size::Fit;
+use super::config::BatchChoice;
+use super::config::Hyp;
+use super::config::TrainConfig;
+use super::error::TrainError;
+use super::event::TrainEvent;
+use super::event::TrainStage;
+use super::loader;
+use super::memory;
+use super::reporter::Sink;
+use super::schedule::Schedule;
+use super::stepper::StepSpec;
+use super::stepper::Stepper;
+use super::train_set::TrainSet;
+use crate::dataset::Dataset;
+use crate::dataset::Split;
+use crate::engine::Device;
+use crate::engine::Params;
+use crate::engine::cuda;
+use crate::eval::ValOptions;
+use crate::eval::Validator;
+use crate::yolo::Network;
+use crate::yolo::weights;
+
+/// Share of the parameters that start weights must give.
+const MIN_TRANSFER: f64 = 0.5;
+/// Share of broken pictures from which the note about them is a warning.
+const MANY_BROKEN: f64 = 0.01;
+
+/// A run that can begin.
+pub(super) struct Setup {
+    pub(super) config: TrainConfig,
+    pub(super) hyp: Hyp,
+    pub(super) dataset: Dataset,
+    pub(super) set: Arc<TrainSet>,
+    pub(super) validator: Validator,
+    pub(super) batch: usize,
+    pub(super) schedule: Schedule,
+    pub(super) stepper: Stepper,
+    pub(super) n_parameters: usize,
+    pub(super) notes: Vec<String>,
+}
+
+impl Setup {
+    /// Reads, checks and plans.
+    ///
+    /// # Errors
+    /// See [`TrainError`]; nothing was written. [`TrainError::Cancelled`] where the sink broke.
+    pub(super) fn new(config: &TrainConfig, sink: &mut Sink) -> Result<Self, TrainError> {
+        let (config, mut notes) = config.checked()?;
+        if let Device::Cuda(index) = config.device {
+            cuda::open(index)?;
+        }
+        let dataset = Dataset::open(&config.data)?;
+        notes.extend(dataset.notes.iter().cloned());
+
+        // Half of what is free for pictures: the other half is for the step, and for everybody else.
+        let keep_bytes = memory::available_bytes() / 2;
+        let val_options = ValOptions { device: config.device, ..ValOptions::new(Split::Val, config.imgsz) };
+        let mut validator = Validator::new(&dataset, val_options, usize::try_from(keep_bytes / 8).unwrap_or(usize::MAX))?;
+        let mut network = start_network(&config, &dataset, &mut notes)?;
+        let mut preparing = |done, total| sink(TrainEvent::Progress { stage: TrainStage::Preparing, done, total });
+        let Some(set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
+            return Err(TrainError::Cancelled);
+        };
+        let (hyp, hyp_notes) = config.resolve_hyp(set.images.len())?;
+        notes.extend(hyp_notes);
+        if let Some(side) = set.median_side().filter(|_| hyp.fit_first_boxes && config.weights.is_none()) {
+            network.start_with_boxes_of(side);
+        }
+        notes.extend(picture_notes(&set, &validator));
+
+        let spec = StepSpec { side: set.imgsz as usize, truth_rows: set.truth_rows(), hyp: hyp.clone(), weight_decay: 0.0 };
+        let fit = Fit { network: &network, spec: &spec, set: &set, device: config.device };
+        let batch = match config.batch {
+            BatchChoice::Count(batch) => {
+                fit.check(batch, &mut validator)?;
+                batch
+            }
+            BatchChoice::Auto => {
+                let batch = fit.largest(&mut validator)?;
+                notes.push(format!("batch {batch}, the largest that fits (`auto`)"));
+                batch
+            }
+        };
+        let schedule = Schedule::new(&hyp, batch, loader::batches_per_epoch(set.images.len(), batch), config.epochs);
+        let n_parameters = n_trained(&network.params);
+        let spec = StepSpec { weight_decay: schedule.weight_decay(), ..spec };
+        let mut stops = false;
+        let stepper = Stepper::new(network, spec, &loader::batch_sizes(set.images.len(), batch), config.device, &mut |done, total| {
+            stops |= sink(TrainEvent::Progress { stage: TrainStage::Planning, done: done as u64, total: total as u64 }).is_break();
+        })?;
+        if stops {
+            return Err(TrainError::Cancelled);
+        }
+        if let Some(reason) = stepper.fallback() {
+            notes.push(format!("WARNING: the GPU's work cannot be captured as a graph and is given to it piece by piece: {reason}"));
+        }
+        Ok(Self { config, hyp, dataset, set: Arc::new(set), validator, batch, schedule, stepper, n_parameters, notes })
+    }
+
+    pub(super) fn batches_per_epoch(&self) -> usize {
+        loader::batches_per_epoch(self.set.images.len(), self.batch)
+    }
+
+    /// What the process uses now, and what the steps and validations will add.
+    pub(super) fn planned_bytes(&mut self) -> Result<u64, TrainError> {
+        let own = self.stepper.planned_bytes();
+        let batches = loader::planned_bytes(&self.set, self.batch, loader::default_workers(self.config.device));
+        Ok(memory::resident_bytes() + own + batches + self.validator.planned_bytes(self.stepper.average()?))
+    }
+
+    /// What the training took on the GPU, and what validations will add.
+    pub(super) fn device_bytes(&mut self) -> Result<Option<u64>, TrainError> {
+        let (Some(training), Some(precision)) = (self.stepper.device_bytes(), self.stepper.precision()) else { return Ok(None) };
+        let validation = self.validator.device_bytes(self.stepper.average()?, precision);
+        Ok(Some((training + validation) as u64))
+    }
+}
+
+/// A new network, or one that starts from weights.
+fn start_network(config: &TrainConfig, dataset: &Dataset, notes: &mut Vec<String>) -> Result<Network, TrainError> {
+    let mut network = Network::new(config.model, dataset.names.len(), config.seed);
+    if let Some(path) = &config.weights {
+        let (source, _) = weights::load(path)?;
+        let report = weights::transfer(&mut network, &source);
+        let total = report.taken + report.skipped.len();
+        let reason = report.skipped.first().map(|(name, reason)| format!("{name}: {reason}")).unwrap_or_default();
+        if (report.taken as f64) < MIN_TRANSFER * total as f64 {
+            return Err(TrainError::Transfer { taken: report.taken, total, reason, path: path.clone() });
+        }
+        let skipped = match report.skipped.len() {
+            0 => String::new(),
+            1 => format!("; left as new: {reason}"),
+            n => format!("; {n} left as new, the first is {reason}"),
+        };
+        notes.push(format!("start weights {}: {} of {total} parameters taken{skipped}", path.display(), report.taken));
+    }
+    Ok(network)
+}
+
+/// What is worth telling about pictures that are left out or do not fit into memory.
+fn picture_notes(set: &TrainSet, validator: &Validator) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (broken, all) = (set.dropped.len(), set.dropped.len() + set.images.len());
+    if broken as f64 > MANY_BROKEN * all as f64 {
+        notes.push(format!(
+            "WARNING: {broken} of {all} training images cannot be read; look at them with `boxwright check` before you trust this run"
+        ));
+    }
+    notes.extend(set.dropped.iter().chain(validator.dropped()).map(|reason| format!("left out: {reason}")));
+    if validator.n_labels() == 0 {
+        notes.push("WARNING: the val split has no labels, so every figure of the validation will be 0".to_owned());
+    }
+    if let Some(first) = set.dropped_rows.first() {
+        notes.push(format!("{} label rows are left out, the first is {first}; `boxwright check` lists them", set.dropped_rows.len()));
+    }
+    if set.n_not_kept() > 0 {
+        notes.push(format!(
+            "{} of {} pictures do not fit into memory and are read again in every epoch",
+            set.n_not_kept(),
+            set.images.len()
+        ));
+    }
+    notes
+}
+
+/// Values that the optimizer changes.
+fn n_trained(params: &Params) -> usize {
+    params.specs.iter().filter(|spec| spec.kind.is_trained()).map(crate::engine::ParamSpec::len).sum()
+}

@@ -5,6 +5,7 @@ pub mod decode;
 pub mod draw;
 pub mod encode;
 pub mod resize;
+pub mod warp;
 
 #[cfg(test)]
 mod golden {

@@ -15,5 +15,5 @@ pub mod sample;
 pub mod stats;
 pub mod voc;
 
-pub use label::{ClassId, Label, Split};
+pub use label::{ClassId, Label, Polygon, Split};
 pub use open::{Dataset, DatasetError, ImageEntry};

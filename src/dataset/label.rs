@@ -13,6 +13,9 @@ pub struct Label {
     pub bbox: Xywhn,
 }
 
+/// The outline of an object: x and y as fractions of the image, without the first point again at the end.
+pub type Polygon = Vec<[f32; 2]>;
+
 /// Part of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Split {

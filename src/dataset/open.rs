@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::data_yaml::{self, DataYaml};
-use super::label::{Label, Split};
+use super::label::{Label, Polygon, Split};
 use super::layout::{self, LabelPaths, Places};
 use super::parse::{self, LabelFile, ParseOptions};
 use super::voc::{self, VocFolder};
@@ -131,6 +131,14 @@ impl DatasetError {
     }
 }
 
+/// A label file, and the outlines of its labels.
+#[derive(Debug, Default)]
+pub struct OutlinedFile {
+    pub file: LabelFile,
+    /// Of the labels that training uses, in file order: `None` for a box.
+    pub outlines: Vec<Option<Polygon>>,
+}
+
 impl Dataset {
     /// Opens a data.yaml, a folder that holds one (or YOLO layouts without), or a Pascal VOC folder.
     ///
@@ -179,6 +187,22 @@ impl Dataset {
     /// When the file exists and cannot be read from disk.
     pub fn label_file(&self, image: &ImageEntry, image_size: &dyn Fn() -> Option<Size>) -> Result<Option<LabelFile>, DatasetError> {
         Ok(self.label_bytes(&image.label_path)?.map(|bytes| self.parse_bytes(&bytes, image_size)))
+    }
+
+    /// As [`Dataset::label_file`], with the outlines of the labels that training uses.
+    ///
+    /// # Errors
+    /// When the file exists and cannot be read from disk.
+    pub fn outlined_label_file(
+        &self,
+        image: &ImageEntry,
+        image_size: &dyn Fn() -> Option<Size>,
+    ) -> Result<Option<OutlinedFile>, DatasetError> {
+        let Some(bytes) = self.label_bytes(&image.label_path)? else { return Ok(None) };
+        let file = self.parse_bytes(&bytes, image_size);
+        let used = file.rows.iter().filter(|row| row.verdict.label().is_some());
+        let outlines = used.map(|row| parse::outline(&bytes, row)).collect();
+        Ok(Some(OutlinedFile { file, outlines }))
     }
 
     pub(super) fn parse_bytes(&self, bytes: &[u8], image_size: &dyn Fn() -> Option<Size>) -> LabelFile {

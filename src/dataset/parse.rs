@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::edge::{self, EDGE_EPSILON, xywhn_from_edges};
-use super::label::{ClassId, Label};
+use super::label::{ClassId, Label, Polygon};
 use super::rule::{Fixability, Rule};
 use crate::geom::Size;
 use crate::geom::Xywhn;
@@ -177,6 +177,16 @@ pub fn clamped_row(bytes: &[u8], row: &Row) -> Option<Vec<u8>> {
     }
     out.extend_from_slice(&text[copied..]);
     Some(out)
+}
+
+/// The outline that a row gives, cut at the image's edges; `None` where the row is a box or not used.
+///
+/// `bytes` is the whole file. Rows do not keep their points: few readers want them.
+pub fn outline(bytes: &[u8], row: &Row) -> Option<Polygon> {
+    row.verdict.label().filter(|_| row.polygon)?;
+    let text = &bytes[row.bytes.clone()];
+    let values: Vec<f32> = tokens(text).skip(1).map(|token| number(&text[token]).unwrap_or(0.0).clamp(0.0, 1.0) as f32).collect();
+    Some(values.as_chunks().0.to_vec())
 }
 
 /// The row that is written for a label: the shortest numbers that read back to the same f32.
@@ -412,6 +422,14 @@ mod tests {
             Verdict::Clamped { clamped, spill, .. } => format!("{} {}", if *spill { "spill" } else { "clamped" }, row_text(clamped)),
             Verdict::Dropped(dropped) => format!("{} {}", dropped.rule.id(), dropped.fix.name()),
         }
+    }
+
+    #[test]
+    fn a_polygon_row_has_an_outline_and_a_box_row_has_none() {
+        let text = b"0 .1 .2 .3 .2 .3 1.001\n1 .5 .5 .2 .2\n9 .1 .2 .3 .2 .3 .4\n";
+        let file = read(text);
+        let outlines: Vec<Option<Polygon>> = file.rows.iter().map(|row| outline(text, row)).collect();
+        assert_eq!(outlines, [Some(vec![[0.1, 0.2], [0.3, 0.2], [0.3, 1.0]]), None, None]);
     }
 
     #[test]

@@ -1,14 +1,20 @@
 //! Training: sample recipes, loader, schedules, optimizer, EMA, the loop, and the run folder.
 
 pub mod batch_size;
+pub mod composition;
 pub mod config;
+pub mod copy_paste;
+mod draws;
 pub mod ema;
 pub mod error;
 pub mod event;
 pub mod hyp_choice;
 pub mod loader;
+pub mod loader_clock;
 pub mod memory;
 pub mod order;
+pub mod paint;
+pub mod perspective;
 pub mod progress;
 pub mod recipe;
 pub mod report;
@@ -22,6 +28,7 @@ pub mod train_set;
 pub mod trainer;
 #[cfg(test)]
 mod trainer_tests;
+pub mod truth_rows;
 
 pub use config::{BatchChoice, Hyp, TrainConfig};
 pub use error::TrainError;

@@ -263,6 +263,9 @@ struct TrainArgs {
     /// Change one hyper-parameter on top, by its key in a YAML file for --hyp; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_change)]
     set: Vec<(String, serde_json::Value)>,
+    /// The last N epochs have no mosaic, and so no mixup and no copy-paste
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    close_mosaic: usize,
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[arg(long)]
@@ -357,9 +360,9 @@ impl Args {
 
 impl TrainArgs {
     fn into_config(self) -> TrainConfig {
-        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, seed, json: _ } = self;
+        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, close_mosaic, seed, json: _ } = self;
         let (hyp, set) = (HypChoice::parse(&hyp), set.into_iter().collect());
-        TrainConfig { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, seed }
+        TrainConfig { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, close_mosaic, seed }
     }
 }
 

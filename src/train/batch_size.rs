@@ -108,7 +108,7 @@ impl Fit<'_> {
 
     fn bytes_on_cpu(&self, batch: usize) -> usize {
         let planned = PlannedStep::new(self.network, self.spec, batch.min(self.set.images.len())).plan.memory(&self.network.params);
-        let batches = loader::planned_bytes(self.set, batch, loader::default_workers(Device::Cpu));
+        let batches = loader::planned_bytes(self.set, self.spec.truth_rows, batch, loader::default_workers(Device::Cpu));
         planned.total() + usize::try_from(batches).unwrap_or(usize::MAX)
     }
 

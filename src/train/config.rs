@@ -79,6 +79,17 @@ pub struct Hyp {
     /// Probabilities of a flip upside down and left to right.
     pub flipud: f64,
     pub fliplr: f64,
+    /// Probability that a sample is a mosaic of four pictures, and that a mosaic is mixed with a second one.
+    pub mosaic: f64,
+    pub mixup: f64,
+    /// Share of a mosaic's objects that are repeated mirrored where there is room; needs outlines.
+    pub copy_paste: f64,
+    /// Ranges of rotation and shear in degrees, of the shift as a fraction of the input, of the scale around 1, and of the tilt.
+    pub degrees: f64,
+    pub shear: f64,
+    pub translate: f64,
+    pub scale: f64,
+    pub perspective: f64,
     /// Batch that gradients are accumulated to (64 in the published trainer); 0 is the batch itself.
     pub nominal_batch: usize,
     /// The warm-up lasts at least this many batches.
@@ -112,6 +123,14 @@ impl Hyp {
             hsv_v: 0.4,
             flipud: 0.0,
             fliplr: 0.5,
+            mosaic: 1.0,
+            mixup: 0.15,
+            copy_paste: 0.3,
+            degrees: 0.0,
+            shear: 0.0,
+            translate: 0.1,
+            scale: 0.9,
+            perspective: 0.0,
             nominal_batch: 64,
             warmup_min_batches: 100,
             lr_schedule: LrSchedule::Linear,
@@ -136,6 +155,11 @@ impl Hyp {
             ema_decay: 0.999,
             ema_tau: 200.0,
             fit_first_boxes: true,
+            mosaic: 0.0,
+            mixup: 0.0,
+            copy_paste: 0.0,
+            translate: 0.0,
+            scale: 0.0,
             ..Self::scratch_high()
         }
     }
@@ -189,9 +213,21 @@ impl Hyp {
             ("hsv_v", self.hsv_v),
             ("flipud", self.flipud),
             ("fliplr", self.fliplr),
+            ("mosaic", self.mosaic),
+            ("mixup", self.mixup),
+            ("copy_paste", self.copy_paste),
+            ("translate", self.translate),
+            ("scale", self.scale),
             ("ema_decay", self.ema_decay),
         ] {
             within(key, value)?;
+        }
+        // A tilt of more would put a part of the canvas behind the viewer.
+        for (key, value, most) in [("degrees", self.degrees, 180.0), ("shear", self.shear, 60.0), ("perspective", self.perspective, 0.001)]
+        {
+            if !(0.0..=most).contains(&value) {
+                return Err(format!("{key:?} is {value}, expected 0 to {most}"));
+            }
         }
         Ok(())
     }
@@ -233,6 +269,8 @@ pub struct TrainConfig {
     pub hyp: HypChoice,
     /// Hyper-parameters that are changed on top, by their key in a `hyp.yaml`.
     pub set: Map<String, Value>,
+    /// The last epochs, that have no mosaic.
+    pub close_mosaic: usize,
     pub seed: u64,
 }
 
@@ -257,6 +295,7 @@ impl TrainConfig {
             name: "train".into(),
             hyp: HypChoice::Auto,
             set: Map::new(),
+            close_mosaic: 0,
             seed: 0,
         }
     }
@@ -372,7 +411,7 @@ mod tests {
             weights: Some("w.pt".into()),
             batch: BatchChoice::Auto,
             device: Device::Cuda(1),
-            hyp: HypChoice::Given(Hyp::small_data()),
+            hyp: HypChoice::Given(Box::new(Hyp::small_data())),
             set: [("lr0".to_owned(), 0.5.into()), ("optimizer".to_owned(), "sgd".into())].into_iter().collect(),
             seed: u64::MAX,
             ..config()

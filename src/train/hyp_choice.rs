@@ -29,7 +29,7 @@ pub enum HypChoice {
     ScratchHigh,
     File(PathBuf),
     /// Values set one by one, such as in a window.
-    Given(Hyp),
+    Given(Box<Hyp>),
 }
 
 impl HypChoice {
@@ -61,7 +61,7 @@ impl HypChoice {
             Self::Small => Ok((Hyp::small_data(), vec![])),
             Self::ScratchHigh => Ok((Hyp::scratch_high(), vec![])),
             Self::File(path) => Hyp::read(path),
-            Self::Given(hyp) => Ok((hyp.clone(), vec![])),
+            Self::Given(hyp) => Ok((Hyp::clone(hyp), vec![])),
         }
     }
 }
@@ -176,6 +176,8 @@ mod tests {
             ("nominal_batch: 1.5", "\"nominal_batch\" is 1.5, expected a whole number"),
             ("lr0: 0", "\"lr0\" is 0, expected more than 0"),
             ("fliplr: 2", "\"fliplr\" is 2, expected 0 to 1"),
+            ("mosaic: -1", "\"mosaic\" is -1, expected 0 to 1"),
+            ("perspective: 0.01", "\"perspective\" is 0.01, expected 0 to 0.001"),
             ("amsgrad: 3", "\"amsgrad\" is 3, expected true or false"),
             ("lr_schedule: steep", "unknown variant `steep`, expected one of `linear`"),
             ("optimizer: newton", "unknown variant `newton`, expected"),

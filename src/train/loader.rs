@@ -5,25 +5,30 @@
 //!
 //! Worker `w` of `n` makes the batches `w, w + n, w + 2n, …` and sends them through its own bounded channel; the loader takes
 //! from the channels in turn. So the order is fixed, nobody waits for a lock, and epochs follow each other without a pause.
-//! What is in a batch depends on its position alone (see `recipe.rs`).
+//! What is in a batch depends on its position alone (see `recipe.rs`). What the stages take is counted in `loader_clock.rs`.
 //!
 //! Never decides what a sample looks like. Dropping the loader ends the threads.
 
 use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
-use super::config::Hyp;
 use super::error::TrainError;
+use super::loader_clock::LoaderClock;
+use super::paint::Painter;
 use super::recipe::Recipe;
+use super::recipe::Stream;
 use super::recipe::epoch_order;
 use super::train_set::TrainSet;
 use super::train_set::TruthRow;
 use crate::engine::Device;
+use crate::media::resize::PADDING;
 
 /// Finished batches that wait, for each worker.
 const AHEAD: usize = 2;
@@ -31,8 +36,9 @@ const AHEAD: usize = 2;
 /// What a loader goes through.
 #[derive(Clone, Debug)]
 pub struct LoaderOptions {
-    pub hyp: Hyp,
-    pub seed: u64,
+    pub stream: Stream,
+    /// Rows of a sample's truth (see `truth_rows.rs`).
+    pub truth_rows: usize,
     pub batch: usize,
     pub n_epochs: usize,
     /// Position of the first batch, counted over all epochs.
@@ -46,13 +52,13 @@ pub struct Batch {
     pub epoch: usize,
     /// Pictures; the last batch of an epoch may have fewer.
     pub n_images: usize,
-    /// What they show, by index into the train set.
+    /// What they show, by index into the train set; of a mosaic the picture that it was made for.
     pub images: Vec<usize>,
     /// (n, height, width, 3), RGB.
     pub pixels: Vec<u8>,
     /// (n, 1, `truth_rows`, 5): class, x1, y1, x2, y2 in input pixels; class -1 is padding.
     pub truth: Vec<f32>,
-    /// Pictures that did not decode, with the reason; another picture took their place.
+    /// What is worth telling: pictures that did not decode, with the reason (another took their place), boxes without a row.
     pub faults: Vec<String>,
 }
 
@@ -62,6 +68,7 @@ pub struct Loader {
     workers: Vec<JoinHandle<()>>,
     next: usize,
     remaining: usize,
+    clock: Arc<LoaderClock>,
 }
 
 /// Worker threads for this machine: decoding and colours cost little beside a training step on the CPU, and are all that the
@@ -87,30 +94,40 @@ pub fn batch_sizes(n_images: usize, batch: usize) -> Vec<usize> {
     sizes
 }
 
-/// Memory of the batches that exist at once.
-pub fn planned_bytes(set: &TrainSet, batch: usize, n_workers: usize) -> u64 {
-    let one = batch * (set.sample_len() + set.truth_rows() * 5 * size_of::<f32>());
-    // Waiting, being made, and the one that the step reads.
-    (one * (n_workers * (AHEAD + 1) + 1)) as u64
+/// Memory of the batches that exist at once, and of what their makers need.
+pub fn planned_bytes(set: &TrainSet, truth_rows: usize, batch: usize, n_workers: usize) -> u64 {
+    let one = batch * (set.sample_len() + truth_rows * 5 * size_of::<f32>());
+    // A canvas and a second layer; the pictures of two mosaics that are not kept.
+    let n_pictures = if set.n_not_kept() > 0 { 5 + 8 } else { 5 };
+    // Batches that wait, are being made, and the one that the step reads.
+    (one * (n_workers * (AHEAD + 1) + 1) + n_workers * n_pictures * set.sample_len()) as u64
 }
 
 impl Loader {
     /// Starts the worker threads.
     pub fn start(set: &Arc<TrainSet>, options: &LoaderOptions) -> Result<Self, TrainError> {
+        assert_eq!(options.stream.n_images, set.images.len(), "the stream is of this train set");
         let total = batches_per_epoch(set.images.len(), options.batch) * options.n_epochs;
-        let mut loader = Self { channels: Vec::new(), workers: Vec::new(), next: 0, remaining: total.saturating_sub(options.first_batch) };
+        let remaining = total.saturating_sub(options.first_batch);
+        let clock = Arc::default();
+        let mut loader = Self { channels: Vec::new(), workers: Vec::new(), next: 0, remaining, clock };
         for index in 0..options.n_workers.max(1) {
             let (sender, receiver) = bounded(AHEAD);
-            let (set, options) = (Arc::clone(set), options.clone());
+            let (set, options, clock) = (Arc::clone(set), options.clone(), Arc::clone(&loader.clock));
             let positions = (options.first_batch + index..total).step_by(options.n_workers.max(1));
             let worker = std::thread::Builder::new()
                 .name(format!("loader-{index}"))
-                .spawn(move || work(&set, &options, positions, &sender))
+                .spawn(move || work(&set, &options, positions, &sender, &clock))
                 .map_err(|source| TrainError::Thread { source })?;
             loader.channels.push(receiver);
             loader.workers.push(worker);
         }
         Ok(loader)
+    }
+
+    /// What the stages took so far; goes on counting while the loader is iterated.
+    pub fn clock(&self) -> Arc<LoaderClock> {
+        Arc::clone(&self.clock)
     }
 }
 
@@ -124,7 +141,10 @@ impl Iterator for Loader {
         let index = self.next;
         self.next = (index + 1) % self.channels.len();
         self.remaining -= 1;
-        match self.channels[index].recv() {
+        let asked = Instant::now();
+        let received = self.channels[index].recv();
+        self.clock.wait.add(asked.elapsed());
+        match received {
             Ok(batch) => Some(batch),
             // Only a panic ends a worker early: it becomes ours.
             Err(_) => match self.workers.swap_remove(index).join() {
@@ -146,72 +166,135 @@ impl Drop for Loader {
     }
 }
 
-fn work(set: &TrainSet, options: &LoaderOptions, positions: impl Iterator<Item = usize>, sender: &Sender<Batch>) {
-    let per_epoch = batches_per_epoch(set.images.len(), options.batch);
+fn work(set: &TrainSet, options: &LoaderOptions, positions: impl Iterator<Item = usize>, sender: &Sender<Batch>, clock: &LoaderClock) {
+    let n_images = set.images.len();
+    let per_epoch = batches_per_epoch(n_images, options.batch);
+    let mut maker = Maker { set, options, painter: Painter::default(), clock };
     let mut order = (usize::MAX, Vec::new());
     for position in positions {
         let (epoch, index) = (position / per_epoch, position % per_epoch);
         if order.0 != epoch {
-            order = (epoch, epoch_order(options.seed, epoch, set.images.len()));
+            order = (epoch, epoch_order(options.stream.seed, epoch, n_images));
         }
         let first = index * options.batch;
-        let images = &order.1[first..(first + options.batch).min(set.images.len())];
-        if sender.send(make_batch(set, options, epoch, images)).is_err() {
+        let batch = maker.batch(epoch, &order.1[first..(first + options.batch).min(n_images)]);
+        let made = Instant::now();
+        if sender.send(batch).is_err() {
             return;
         }
+        clock.full.add(made.elapsed());
     }
 }
 
-fn make_batch(set: &TrainSet, options: &LoaderOptions, epoch: usize, images: &[usize]) -> Batch {
-    let truth_len = set.truth_rows() * 5;
-    let mut batch = Batch {
-        epoch,
-        n_images: images.len(),
-        images: images.to_vec(),
-        pixels: vec![0; images.len() * set.sample_len()],
-        truth: vec![0.0; images.len() * truth_len],
-        faults: Vec::new(),
-    };
-    let places = batch.pixels.chunks_exact_mut(set.sample_len()).zip(batch.truth.chunks_exact_mut(truth_len));
-    for (&image, (pixels, truth)) in images.iter().zip(places) {
-        let recipe = Recipe::draw(&options.hyp, options.seed, epoch, image);
-        let rows = sample_or_next(set, recipe, pixels, &mut batch.faults);
-        for (index, place) in truth.chunks_exact_mut(5).enumerate() {
-            place.copy_from_slice(rows.get(index).unwrap_or(&[-1.0, 0.0, 0.0, 0.0, 0.0]));
-        }
-    }
-    batch
+/// Makes batches in one thread.
+struct Maker<'a> {
+    set: &'a TrainSet,
+    options: &'a LoaderOptions,
+    painter: Painter,
+    clock: &'a LoaderClock,
 }
 
-/// A picture that broke since the start gives its place to the next one that decodes; if none does, to a gray one.
-fn sample_or_next(set: &TrainSet, mut recipe: Recipe, pixels: &mut [u8], faults: &mut Vec<String>) -> Vec<TruthRow> {
-    const TRIES: usize = 16;
-    for _ in 0..TRIES {
-        match set.sample(&recipe, pixels) {
-            Ok(rows) => return rows,
-            Err(error) => faults.push(error.to_string()),
+impl Maker<'_> {
+    fn batch(&mut self, epoch: usize, samples: &[usize]) -> Batch {
+        let (sample_len, truth_len) = (self.set.sample_len(), self.options.truth_rows * 5);
+        let mut batch = Batch {
+            epoch,
+            n_images: samples.len(),
+            images: samples.iter().map(|sample| sample % self.set.images.len()).collect(),
+            pixels: vec![0; samples.len() * sample_len],
+            truth: vec![0.0; samples.len() * truth_len],
+            faults: Vec::new(),
+        };
+        let places = batch.pixels.chunks_exact_mut(sample_len).zip(batch.truth.chunks_exact_mut(truth_len));
+        for (&sample, (pixels, truth)) in samples.iter().zip(places) {
+            let recipe = Recipe::draw(&self.options.stream, epoch, sample);
+            let mut rows = self.sample_or_next(recipe, pixels, &mut batch.faults);
+            if rows.len() > self.options.truth_rows {
+                batch.faults.push(format!("some samples have more than {} boxes; their smallest are left out", self.options.truth_rows));
+                rows.sort_by(|a, b| area(b).total_cmp(&area(a)));
+            }
+            for (index, place) in truth.chunks_exact_mut(5).enumerate() {
+                place.copy_from_slice(rows.get(index).unwrap_or(&[-1.0, 0.0, 0.0, 0.0, 0.0]));
+            }
         }
-        recipe.image = (recipe.image + 1) % set.images.len();
+        batch
     }
-    pixels.fill(114);
-    Vec::new()
+
+    /// A picture that broke since the start gives its place to the next one that decodes; if none does, all is gray.
+    fn sample_or_next(&mut self, mut recipe: Recipe, pixels: &mut [u8], faults: &mut Vec<String>) -> Vec<TruthRow> {
+        const TRIES: usize = 16;
+        for _ in 0..TRIES {
+            let start = Instant::now();
+            let composition = self.set.compose(&recipe);
+            let composed = start.elapsed();
+            let start = Instant::now();
+            let images = composition.images();
+            let mut pictures = Vec::with_capacity(images.len());
+            let mut broken = None;
+            for &image in &images {
+                match self.set.fitted_picture(image) {
+                    Ok(picture) => pictures.push(picture),
+                    Err(error) => {
+                        faults.push(format!("left out, another picture took its place: {error}"));
+                        broken = Some(image);
+                        break;
+                    }
+                }
+            }
+            self.clock.decode.add(start.elapsed());
+            if let Some(broken) = broken {
+                recipe.replace(broken, (broken + 1) % self.set.images.len());
+                continue;
+            }
+            let start = Instant::now();
+            let place = |image: usize| images.binary_search(&image).expect("the composition names its pictures in order");
+            self.painter.paint(&composition, &|image| &*pictures[place(image)], pixels);
+            self.clock.augment.add(start.elapsed() + composed);
+            self.clock.n_samples.fetch_add(1, Ordering::Relaxed);
+            return composition.truth;
+        }
+        pixels.fill(PADDING);
+        Vec::new()
+    }
+}
+
+fn area([_, x1, y1, x2, y2]: &TruthRow) -> f32 {
+    (x2 - x1) * (y2 - y1)
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::super::config::Hyp;
     use super::super::train_set::tests::drawn;
+    use super::super::train_set::tests::set_of;
+    use super::super::truth_rows::truth_rows;
     use super::*;
     use crate::geom::Size;
     use crate::geom::Xyxy;
 
     fn set(n_images: usize) -> Arc<TrainSet> {
         let images = (0..n_images).map(|index| drawn(Size::square(64), Xyxy::new(index as f32, 0.0, index as f32 + 8.0, 8.0))).collect();
-        Arc::new(TrainSet { images, imgsz: 64, dropped: vec![], dropped_rows: vec![] })
+        Arc::new(set_of(images, 64))
+    }
+
+    fn stream(hyp: Hyp, n_images: usize) -> Stream {
+        Stream { hyp, seed: 11, n_images, mosaic_ends: 2 }
+    }
+
+    /// All that is published, and more.
+    fn everything() -> Hyp {
+        Hyp { degrees: 5.0, shear: 2.0, perspective: 0.0005, mosaic: 0.8, mixup: 0.5, flipud: 0.2, ..Hyp::scratch_high() }
     }
 
     fn options() -> LoaderOptions {
-        LoaderOptions { hyp: Hyp::scratch_high(), seed: 11, batch: 3, n_epochs: 3, first_batch: 0, n_workers: 1 }
+        LoaderOptions { stream: stream(everything(), 10), truth_rows: 16, batch: 3, n_epochs: 3, first_batch: 0, n_workers: 1 }
+    }
+
+    /// Without anything that moves boxes.
+    fn plain(n_images: usize) -> LoaderOptions {
+        let stream = stream(Hyp { fliplr: 0.0, ..Hyp::small_data() }, n_images);
+        LoaderOptions { stream, truth_rows: 8, n_epochs: 1, ..options() }
     }
 
     fn all(set: &Arc<TrainSet>, options: LoaderOptions) -> Vec<Batch> {
@@ -224,7 +307,14 @@ mod tests {
         let one = all(&set, options());
         assert_eq!(one.len(), 12);
         assert_eq!(one.iter().map(|batch| batch.n_images).collect::<Vec<_>>(), [3, 3, 3, 1].repeat(3));
-        assert_eq!(one, all(&set, LoaderOptions { n_workers: 3, ..options() }));
+        for n_workers in [2, 3, 8] {
+            assert_eq!(one, all(&set, LoaderOptions { n_workers, ..options() }), "{n_workers} threads");
+        }
+        let hash = |batch: &Batch| blake3::hash(&[batch.pixels.as_slice(), bytemuck::cast_slice(&batch.truth)].concat());
+        let mut hashes: Vec<String> = one.iter().map(|batch| hash(batch).to_string()).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 12, "no batch comes twice");
     }
 
     #[test]
@@ -244,7 +334,7 @@ mod tests {
 
     #[test]
     fn truth_is_padded_with_class_minus_one() {
-        let batch = &all(&set(1), LoaderOptions { n_epochs: 1, ..options() })[0];
+        let batch = &all(&set(1), plain(1))[0];
         assert_eq!(batch.truth.len(), 8 * 5);
         assert_eq!(batch.truth[0], 1.0);
         assert!(batch.truth[5..].chunks(5).all(|row| row == [-1.0, 0.0, 0.0, 0.0, 0.0]));
@@ -255,10 +345,37 @@ mod tests {
         let mut images: Vec<_> = (0..2).map(|_| drawn(Size::square(64), Xyxy::new(0.0, 0.0, 8.0, 8.0))).collect();
         images[0].kept = None;
         images[0].path = "/nowhere/0.png".into();
-        let set = Arc::new(TrainSet { images, imgsz: 64, dropped: vec![], dropped_rows: vec![] });
-        let batch = &all(&set, LoaderOptions { batch: 2, n_epochs: 1, ..options() })[0];
+        let set = Arc::new(set_of(images, 64));
+        let batch = &all(&set, LoaderOptions { batch: 2, ..plain(2) })[0];
         assert_eq!(batch.faults.len(), 1);
         assert!(batch.truth.chunks(40).all(|rows| rows[0] == 1.0));
+        // Also as a partner in a mosaic.
+        let stream = stream(everything(), 2);
+        let truth_rows = truth_rows(&set, &stream, 1);
+        let batch = &all(&set, LoaderOptions { stream, truth_rows, batch: 2, n_epochs: 1, ..options() })[0];
+        assert!(!batch.faults.is_empty() && batch.faults.iter().all(|fault| fault.contains("/nowhere/0.png")), "{:?}", batch.faults);
+    }
+
+    #[test]
+    fn where_rows_do_not_suffice_the_largest_boxes_stay() {
+        let mut images = vec![drawn(Size::square(64), Xyxy::new(0.0, 0.0, 8.0, 8.0))];
+        images[0].labels = (0..12).map(|index| drawn(Size::square(64), Xyxy::new(0.0, 0.0, 4.0 + index as f32, 8.0)).labels[0]).collect();
+        let batch = &all(&Arc::new(set_of(images, 64)), plain(1))[0];
+        assert_eq!(batch.faults, ["some samples have more than 8 boxes; their smallest are left out"]);
+        let widths: Vec<f32> = batch.truth.chunks(5).map(|row| row[3]).collect();
+        assert!(
+            widths.iter().zip([15.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0]).all(|(ours, width)| (ours - width).abs() < 0.01),
+            "{widths:?}"
+        );
+    }
+
+    #[test]
+    fn the_clock_counts_every_sample() {
+        let mut loader = Loader::start(&set(10), &options()).unwrap();
+        let clock = loader.clock();
+        assert_eq!(loader.by_ref().count(), 12);
+        drop(loader);
+        assert_eq!(clock.read().n_samples, 30);
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub struct RunRecord {
     pub epochs: usize,
     pub batch: usize,
     pub imgsz: u32,
+    pub close_mosaic: usize,
     pub seed: u64,
     pub data: PathBuf,
     /// BLAKE3 of class names, splits, file names and labels; not of the pixels.
@@ -100,6 +101,7 @@ impl RunRecord {
             epochs: config.epochs,
             batch,
             imgsz: config.imgsz,
+            close_mosaic: config.close_mosaic,
             seed: config.seed,
             data: absolute(&dataset.source),
             data_blake3: dataset_hash(dataset),

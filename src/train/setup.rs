@@ -19,11 +19,13 @@ use super::event::TrainEvent;
 use super::event::TrainStage;
 use super::loader;
 use super::memory;
+use super::recipe::Stream;
 use super::reporter::Sink;
 use super::schedule::Schedule;
 use super::stepper::StepSpec;
 use super::stepper::Stepper;
 use super::train_set::TrainSet;
+use super::truth_rows::truth_rows;
 use crate::dataset::Dataset;
 use crate::dataset::Split;
 use crate::engine::Device;
@@ -45,6 +47,9 @@ pub(super) struct Setup {
     pub(super) hyp: Hyp,
     pub(super) dataset: Dataset,
     pub(super) set: Arc<TrainSet>,
+    /// What all recipes have in common.
+    pub(super) stream: Stream,
+    pub(super) truth_rows: usize,
     pub(super) validator: Validator,
     pub(super) batch: usize,
     pub(super) schedule: Schedule,
@@ -81,8 +86,12 @@ impl Setup {
             network.start_with_boxes_of(side);
         }
         notes.extend(picture_notes(&set, &validator));
+        notes.extend(copy_paste_note(&set, &hyp));
 
-        let spec = StepSpec { side: set.imgsz as usize, truth_rows: set.truth_rows(), hyp: hyp.clone(), weight_decay: 0.0 };
+        let mosaic_ends = config.epochs.saturating_sub(config.close_mosaic);
+        let stream = Stream { hyp: hyp.clone(), seed: config.seed, n_images: set.images.len(), mosaic_ends };
+        let truth_rows = truth_rows(&set, &stream, config.epochs);
+        let spec = StepSpec { side: set.imgsz as usize, truth_rows, hyp: hyp.clone(), weight_decay: 0.0 };
         let fit = Fit { network: &network, spec: &spec, set: &set, device: config.device };
         let batch = match config.batch {
             BatchChoice::Count(batch) => {
@@ -108,7 +117,7 @@ impl Setup {
         if let Some(reason) = stepper.fallback() {
             notes.push(format!("WARNING: the GPU's work cannot be captured as a graph and is given to it piece by piece: {reason}"));
         }
-        Ok(Self { config, hyp, dataset, set: Arc::new(set), validator, batch, schedule, stepper, n_parameters, notes })
+        Ok(Self { config, hyp, dataset, set: Arc::new(set), stream, truth_rows, validator, batch, schedule, stepper, n_parameters, notes })
     }
 
     pub(super) fn batches_per_epoch(&self) -> usize {
@@ -118,7 +127,7 @@ impl Setup {
     /// What the process uses now, and what the steps and validations will add.
     pub(super) fn planned_bytes(&mut self) -> Result<u64, TrainError> {
         let own = self.stepper.planned_bytes();
-        let batches = loader::planned_bytes(&self.set, self.batch, loader::default_workers(self.config.device));
+        let batches = loader::planned_bytes(&self.set, self.truth_rows, self.batch, loader::default_workers(self.config.device));
         Ok(memory::resident_bytes() + own + batches + self.validator.planned_bytes(self.stepper.average()?))
     }
 
@@ -175,6 +184,18 @@ fn picture_notes(set: &TrainSet, validator: &Validator) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// Copy-paste cuts objects out along their outlines, which a dataset of boxes has not.
+fn copy_paste_note(set: &TrainSet, hyp: &Hyp) -> Option<String> {
+    if hyp.copy_paste == 0.0 || hyp.mosaic == 0.0 || set.has_polygons {
+        return None;
+    }
+    let labels = match set.n_polygons {
+        0 => "the labels are boxes".to_owned(),
+        n => format!("only {n} of {} labels are polygons", set.n_labels()),
+    };
+    Some(format!("copy_paste {} has no effect: objects are cut out along polygons, and {labels}", hyp.copy_paste))
 }
 
 /// Values that the optimizer changes.

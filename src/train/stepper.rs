@@ -543,8 +543,10 @@ mod tests {
         use crate::engine::golden::repository;
         use crate::train::loader::Loader;
         use crate::train::loader::LoaderOptions;
+        use crate::train::recipe::Stream;
         use crate::train::schedule::Schedule;
         use crate::train::train_set::TrainSet;
+        use crate::train::truth_rows::truth_rows;
 
         fn all(stepper: &mut Stepper, n: usize) -> Vec<StepOutcome> {
             let mut outcomes = Vec::new();
@@ -593,13 +595,15 @@ mod tests {
             let set = TrainSet::read(&dataset, 160, u64::MAX, &mut |_, _| ControlFlow::Continue(())).unwrap().unwrap();
             let set = Arc::new(set);
             let hyp = Hyp::small_data();
-            let options = LoaderOptions { hyp: hyp.clone(), seed, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4 };
-            let spec = StepSpec { side: 160, truth_rows: set.truth_rows(), hyp, weight_decay: 0.01 };
+            let stream = Stream { hyp: hyp.clone(), seed, n_images: set.images.len(), mosaic_ends: 38 };
+            let truth_rows = truth_rows(&set, &stream, 38);
+            let options = LoaderOptions { stream, truth_rows, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4 };
+            let spec = StepSpec { side: 160, truth_rows, hyp, weight_decay: 0.01 };
             let runtime = Runtime::open(0, precision).unwrap();
             let mut network = Network::new(Model::dual(ModelSize::T), 3, seed);
             network.start_with_boxes_of(set.median_side().unwrap());
             let mut stepper = Stepper::on_gpu(network, spec, &[16], &runtime, &mut no_progress).unwrap();
-            let schedule = Schedule::new(&options.hyp, 16, 8, 38);
+            let schedule = Schedule::new(&options.stream.hyp, 16, 8, 38);
             let mut losses = Vec::new();
             for (index, batch) in Loader::start(&set, &options).unwrap().take(300).enumerate() {
                 losses.extend(stepper.step(&batch, Some(&schedule.at(index))).unwrap());

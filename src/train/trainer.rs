@@ -124,8 +124,8 @@ impl Run<'_, '_> {
     fn steps(&mut self) -> Result<(), TrainError> {
         let setup = &self.setup;
         let options = LoaderOptions {
-            hyp: setup.hyp.clone(),
-            seed: setup.config.seed,
+            stream: setup.stream.clone(),
+            truth_rows: setup.truth_rows,
             batch: setup.batch,
             n_epochs: setup.config.epochs,
             first_batch: self.progress.step,
@@ -140,7 +140,7 @@ impl Run<'_, '_> {
                 break;
             }
             for fault in batch.faults.iter().filter(|fault| told_faults.insert((*fault).clone())) {
-                self.reporter.tell(TrainEvent::Note(format!("left out, another picture took its place: {fault}")))?;
+                self.reporter.tell(TrainEvent::Note(fault.clone()))?;
             }
             let index = self.progress.step;
             let settings = self.setup.schedule.at(index);

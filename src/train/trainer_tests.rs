@@ -191,7 +191,7 @@ fn a_run_that_diverges_says_where_and_keeps_the_weights_before() {
     let root = tempfile::tempdir().unwrap();
     write_dataset(root.path());
     let hyp = Hyp { lr0: 1e20, warmup_epochs: 0.0, warmup_min_batches: 0, ..Hyp::small_data() };
-    let error = run(&TrainConfig { hyp: HypChoice::Given(hyp), ..config(root.path()) }).0.unwrap_err();
+    let error = run(&TrainConfig { hyp: HypChoice::Given(Box::new(hyp)), ..config(root.path()) }).0.unwrap_err();
     assert!(matches!(error, TrainError::Diverged { epoch: 0, step: 1, .. }), "{error}");
     assert!(error.hint().unwrap().contains("lr0"));
     let dir = root.path().join("runs/exp");

@@ -9,22 +9,25 @@
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use crate::dataset::{Dataset, Split};
+use crate::dataset::Dataset;
 use crate::engine::cpu::Executor;
 use crate::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
 use crate::engine::gradients::{GradientStyle, append_gradients};
 use crate::engine::{BnMode, Device, LossSpec, Plan};
-use crate::geom::letterbox::LetterboxOptions;
-use crate::geom::{Letterbox, Size};
-use crate::media::decode;
-use crate::media::resize;
+use crate::train::Hyp;
+use crate::train::loader::{Loader, LoaderOptions};
+use crate::train::loader_clock::LoaderStats;
 use crate::train::memory;
+use crate::train::recipe::Stream;
+use crate::train::train_set::TrainSet;
+use crate::train::truth_rows::truth_rows;
 use crate::yolo::{Model, Network};
 
 /// What to measure.
@@ -32,7 +35,7 @@ use crate::yolo::{Model, Network};
 pub enum BenchKind {
     Train,
     Infer,
-    /// Decoding and letterboxing the pictures of a dataset.
+    /// Reading the pictures of a dataset, and making augmented samples of them.
     Data,
 }
 
@@ -148,37 +151,45 @@ fn train(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>)
     }))
 }
 
-/// Pictures a second through decode and letterbox, with all threads.
-fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
-    use rayon::prelude::*;
+/// Samples of a repetition of `bench data` at least.
+const MIN_SAMPLES: usize = 512;
 
+/// Pictures a second into memory, and samples a second from there, as a training makes them; with all threads.
+fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
     let Some(path) = &request.data else {
         return Err(Failure::mendable("`bench data` reads a dataset, and none was named", Some("add --data data.yaml".to_owned())));
     };
     let dataset = Dataset::open(path)?;
-    let images: Vec<_> = dataset.split(Split::Train).take(512).collect();
-    if images.is_empty() {
-        return Err(Failure::mendable(
-            format!("the train split of {} has no images", path.display()),
-            Some("look with `check`".to_owned()),
-        ));
-    }
-    let options = LetterboxOptions { auto: None, scale_up: true };
-    let work = || -> usize {
-        let one = |path: &PathBuf| {
-            let picture = decode::decode(path).ok()?;
-            let letterbox = Letterbox::new(picture.size, Size::square(request.imgsz), options);
-            Some(resize::apply_letterbox(&picture, &letterbox).rgb.len())
-        };
-        images.par_iter().filter(|image| one(&image.path).is_some()).count()
-    };
-    let n_decoded = work();
-    let times = repeat(request.repeats, check_in, || {
-        work();
+    let n_workers = rayon::current_num_threads();
+    let start = Instant::now();
+    let read = TrainSet::read(&dataset, request.imgsz, memory::available_bytes() / 2, &mut |done, total| check_in(done, total))?;
+    let read_secs = start.elapsed().as_secs_f64();
+    let Some(set) = read.map(Arc::new) else { return Err(Failure::cancelled()) };
+
+    let n_images = set.images.len();
+    let n_epochs = MIN_SAMPLES.div_ceil(n_images);
+    let n_samples = n_epochs * n_images;
+    let stream = Stream { hyp: Hyp::scratch_high(), seed: 0, n_images, mosaic_ends: n_epochs };
+    let truth_rows = truth_rows(&set, &stream, n_epochs);
+    let options = LoaderOptions { stream, truth_rows, batch: request.batch, n_epochs, first_batch: 0, n_workers };
+    let mut failure = None;
+    let mut stats = LoaderStats::default();
+    let times = repeat(request.repeats, check_in, || match Loader::start(&set, &options) {
+        Ok(loader) => {
+            let clock = loader.clock();
+            loader.for_each(drop);
+            stats = clock.read();
+        }
+        Err(error) => failure = Some(error),
     })?;
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
     Ok(json!({
-        "bench": "data", "imgsz": request.imgsz, "threads": rayon::current_num_threads(), "images": images.len(),
-        "unreadable": images.len() - n_decoded, "images_per_sec": n_decoded as f64 / times[0],
+        "bench": "data", "hyp": "scratch-high", "batch": request.batch, "imgsz": request.imgsz, "threads": n_workers, "images": n_images,
+        "unreadable": set.dropped.len(), "kept": n_images - set.n_not_kept(), "images_per_sec": n_images as f64 / read_secs,
+        "samples_per_sec": n_samples as f64 / times[0], "median_samples_per_sec": n_samples as f64 / times[times.len() / 2],
+        "decode_ms": stats.decode_secs * 1e3 / n_samples as f64, "augment_ms": stats.augment_secs * 1e3 / n_samples as f64,
     }))
 }
 

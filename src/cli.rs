@@ -4,6 +4,7 @@
 //! progress and errors (`error:` and `hint:` lines) to stderr. With `--json` stdout holds one JSON object a line.
 
 mod args;
+mod bar;
 mod json;
 mod print;
 
@@ -11,18 +12,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Parser;
-
 use crate::session::bench;
 use crate::session::{Command, CommandDone, Event, Failure, FailureKind, Session, Settings};
-use args::{Args, Wish};
+use args::Wish;
 use print::Printer;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
     bench::program_starts();
-    let args = Args::parse();
-    match args.wish() {
+    match args::wish(std::env::args_os()) {
         Ok(Wish::Window(window)) => open_window(window),
         Ok(Wish::Run { command, json }) => run(*command, json),
         Err(failure) => fail(&failure),

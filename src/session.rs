@@ -35,7 +35,8 @@ use crate::dataset::check::CheckReport;
 use crate::dataset::fix::Receipt;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
-use crate::train::{Divergence, EpochReport, SavedRun, Steering, StepReport, TrainOrder, TrainPlan, TrainSummary, ValReport};
+use crate::train::follow::News;
+use crate::train::{Divergence, EpochReport, SavedRun, Steering, StepReport, TrainEvent, TrainOrder, TrainPlan, TrainSummary, ValReport};
 use job::RunningJob;
 
 /// The open dataset with everything that was read of it.
@@ -49,6 +50,10 @@ pub struct OpenDataset {
 /// What is known of the latest training run, while it runs and afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct RunView {
+    /// Known once the plan is told.
+    pub dir: Option<PathBuf>,
+    /// Another process trains it: it is shown as it goes on, and cannot be steered from here.
+    pub is_followed: bool,
     pub plan: Option<TrainPlan>,
     pub steps: Vec<StepReport>,
     pub epochs: Vec<EpochReport>,
@@ -61,6 +66,45 @@ pub struct RunView {
     pub divergence: Option<Divergence>,
     pub summary: Option<TrainSummary>,
     pub epochs_wanted: usize,
+}
+
+impl RunView {
+    /// A run as its folder holds it.
+    fn of(saved: &SavedRun) -> Self {
+        let SavedRun { dir, plan, steps, epochs, validations, divergence, notes, steering, summary, epochs_wanted, is_alive, .. } =
+            saved.clone();
+        Self {
+            dir: Some(dir),
+            is_followed: is_alive,
+            plan,
+            steps,
+            epochs,
+            validations,
+            notes,
+            steering,
+            divergence,
+            summary,
+            epochs_wanted,
+        }
+    }
+
+    fn take_in(&mut self, event: &TrainEvent) {
+        match event {
+            TrainEvent::Plan(plan) => {
+                self.dir = Some(plan.run_dir.clone());
+                self.plan = Some(plan.clone());
+            }
+            TrainEvent::Step(step) => self.steps.push(*step),
+            TrainEvent::Epoch(epoch) => self.epochs.push(epoch.clone()),
+            TrainEvent::Validated(report) => self.validations.push(report.clone()),
+            TrainEvent::Resumed { run, .. } => *self = Self { is_followed: false, ..Self::of(run) },
+            TrainEvent::Steering(steering) => self.steering = *steering,
+            TrainEvent::Diverged(divergence) => self.divergence = Some(divergence.clone()),
+            TrainEvent::Note(note) => self.notes.push(note.clone()),
+            // Pass by; nothing of them is kept.
+            TrainEvent::Saved { .. } | TrainEvent::Progress { .. } => {}
+        }
+    }
 }
 
 /// Orders that a training may be behind with.
@@ -211,6 +255,14 @@ impl Session {
         }
     }
 
+    /// Of several runs only the one that was opened last is followed.
+    fn follow_no_more(&mut self) {
+        let ids: Vec<JobId> = self.jobs.iter().filter(|job| job.kind == JobKind::Follow).map(|job| job.id).collect();
+        for job in self.running.iter().filter(|job| ids.contains(&job.id)) {
+            job.cancel();
+        }
+    }
+
     fn steer(&mut self, order: TrainOrder) {
         if !self.is_running(JobKind::Train) {
             self.notice(&Failure::mendable("no training is running", None));
@@ -221,7 +273,9 @@ impl Session {
 
     fn start_job(&mut self, command: Command) {
         let Some(kind) = command.job_kind() else { return };
-        if self.is_running(kind) {
+        if kind == JobKind::Follow {
+            self.follow_no_more();
+        } else if self.is_running(kind) {
             let text = format!("{} is already running", kind.title());
             self.notice(&Failure::mendable(text, Some("wait for it or stop it first".to_owned())));
             return;
@@ -246,13 +300,22 @@ impl Session {
         match command {
             Command::Train(config) => {
                 self.run = Some(RunView { epochs_wanted: config.epochs, ..RunView::default() });
-                // What an earlier training was told and did not take in is not meant for this one.
-                self.orders = bounded(MAX_ORDERS);
+                self.begin_training();
+            }
+            Command::Resume(_) => {
+                self.run = Some(RunView::default());
+                self.begin_training();
             }
             Command::Detect(_) => self.detections.clear(),
             Command::Export { .. } => self.export = None,
             _ => {}
         }
+    }
+
+    fn begin_training(&mut self) {
+        self.follow_no_more();
+        // What an earlier training was told and did not take in is not meant for this one.
+        self.orders = bounded(MAX_ORDERS);
     }
 
     /// Changes the state by one message of a job; returns it as an event.
@@ -295,19 +358,12 @@ impl Session {
                     open.labels = labels.clone();
                 }
             }
-            Event::Train(event) => {
-                use crate::train::TrainEvent;
-                let run = self.run.get_or_insert_default();
-                match event {
-                    TrainEvent::Plan(plan) => run.plan = Some(plan.clone()),
-                    TrainEvent::Step(step) => run.steps.push(*step),
-                    TrainEvent::Epoch(epoch) => run.epochs.push(epoch.clone()),
-                    TrainEvent::Validated(report) => run.validations.push(report.clone()),
-                    TrainEvent::Steering(steering) => run.steering = *steering,
-                    TrainEvent::Diverged(divergence) => run.divergence = Some(divergence.clone()),
-                    TrainEvent::Note(note) => run.notes.push(note.clone()),
-                    // Passes by; nothing of it is kept.
-                    TrainEvent::Progress { .. } => {}
+            Event::Train(event) => self.run.get_or_insert_default().take_in(event),
+            Event::Followed { dir, news } => {
+                let Some(run) = self.run.as_mut().filter(|run| run.dir.as_ref() == Some(dir)) else { return };
+                match news {
+                    News::Event(event) => run.take_in(event),
+                    News::Read(saved) => *run = RunView::of(saved),
                 }
             }
             Event::Detection { names, result } => {
@@ -318,9 +374,10 @@ impl Session {
             }
             Event::RunOpened(run) => {
                 self.weights = Some(run.dir.join("weights").join("best.safetensors"));
-                let SavedRun { plan, steps, epochs, validations, notes, divergence, summary, epochs_wanted, .. } = (**run).clone();
-                self.run =
-                    Some(RunView { plan, steps, epochs, validations, notes, divergence, summary, epochs_wanted, ..RunView::default() });
+                self.run = Some(RunView::of(run));
+                if run.is_alive {
+                    self.start_job(Command::Follow { dir: run.dir.clone(), len: run.events_len });
+                }
             }
             Event::Opened(dataset) => {
                 self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });

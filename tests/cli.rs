@@ -1,8 +1,9 @@
 //! The built program on small datasets: printed lines, exit codes, and what is left on disk.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A temporary folder with the program's own files inside, so that tests never meet each other or the user's settings.
 struct Dir {
@@ -25,13 +26,30 @@ impl Dir {
         path
     }
 
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_boxwright"));
+        command.args(args).current_dir(self.temp.path()).env("BOXWRIGHT_HOME", self.path("home"));
+        command
+    }
+
     fn boxwright(&self, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_boxwright"))
-            .args(args)
-            .current_dir(self.temp.path())
-            .env("BOXWRIGHT_HOME", self.path("home"))
-            .output()
-            .unwrap()
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs with `--json` and kills it, without a warning, at the `n`th event of this name. Returns whether there were so many.
+    fn killed_at(&self, args: &[&str], event: &str, mut n: usize) -> bool {
+        let mut child = self.command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+            n -= usize::from(line["event"] == event);
+            if n == 0 {
+                child.kill().unwrap();
+                assert!(!child.wait().unwrap().success());
+                return true;
+            }
+        }
+        child.wait().unwrap();
+        false
     }
 
     /// Runs and asserts that it went well; returns stdout.
@@ -136,6 +154,46 @@ fn the_loop_trains_measures_detects_and_exports() {
     dir.ok(&["export", "--weights", weights, "--format", "onnx", "--out", "short.onnx"]);
     dir.ok(&["export", "--weights", weights, "--format", "safetensors", "--out", "short.safetensors"]);
     assert!(dir.path("short.onnx").metadata().unwrap().len() > 1 << 20);
+}
+
+#[test]
+fn a_training_that_is_killed_again_and_again_ends_with_the_same_weights() {
+    let dir = Dir::new();
+    dir.sample("parts", "14", &[]);
+    let train = |name| {
+        let options = ["train", "--data", "parts", "--model", "gelan-t", "--imgsz", "64", "--batch", "4", "--epochs", "4", "--json"];
+        [&options[..], &["--name", name]].concat()
+    };
+    dir.ok(&train("whole"));
+    assert!(dir.killed_at(&train("killed"), "step", 1), "before the first state");
+    let resume = ["train", "--resume", "runs/killed", "--json"];
+    for (event, n) in [("step", 2), ("epoch", 1), ("saved", 1), ("step", 2), ("step", 1), ("saved", 1)] {
+        if !dir.killed_at(&resume, event, n) {
+            break;
+        }
+    }
+    // Another one begins where none trains: the newest run goes on by itself, if it has not reached its end.
+    let finished = dir.boxwright(&["train", "--resume", "--json"]);
+    if finished.status.success() {
+        assert_eq!(last_json(&String::from_utf8(finished.stdout).unwrap())["result"]["epochs"], 4);
+    } else {
+        assert!(String::from_utf8_lossy(&finished.stderr).contains("has finished its 4 epochs"), "{finished:?}");
+    }
+    for file in ["weights/last.safetensors", "weights/best.safetensors", "results.csv"] {
+        let [whole, killed] = ["whole", "killed"].map(|name| std::fs::read(dir.path("runs").join(name).join(file)).unwrap());
+        assert!(whole == killed, "{file} differs");
+    }
+    let steps: Vec<u64> = std::fs::read_to_string(dir.path("runs/killed/events.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter(|line| line["event"] == "step")
+        .map(|line| line["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(steps, (0..steps.len() as u64).collect::<Vec<_>>(), "each step is told once");
+    dir.mendable(&["train", "--resume", "runs/killed"]);
+    dir.mendable(&["train", "--resume", "runs/nowhere"]);
+    dir.mendable(&["train", "--resume", "runs/killed", "--batch", "8"]);
 }
 
 #[test]

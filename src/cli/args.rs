@@ -1,8 +1,10 @@
 //! The arguments, named as users of the public trainers know them, and the command that they mean.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::dataset::Split;
 use crate::dataset::sample::SampleOptions;
@@ -13,7 +15,7 @@ use crate::export::ExportFormat;
 use crate::session::bench::{BenchKind, BenchRequest};
 use crate::session::{Command, DetectRequest, Failure};
 use crate::train::hyp_choice::parse_change;
-use crate::train::{BatchChoice, HypChoice, TrainConfig};
+use crate::train::{BatchChoice, HypChoice, ResumeRequest, TrainConfig};
 use crate::yolo::Model;
 
 /// From a folder of pictures to a deployed YOLOv9 detector: label, check, train, look, export.
@@ -236,8 +238,16 @@ enum Task {
 #[derive(Debug, clap::Args)]
 struct TrainArgs {
     /// data.yaml, or a dataset folder
-    #[arg(long)]
-    data: PathBuf,
+    #[arg(long, required_unless_present = "resume")]
+    data: Option<PathBuf>,
+    /// Go on with this run at the step where it was stopped or killed, with its own options; without a folder with the run below
+    /// --project that was trained last. --epochs, --device, --data, --patience and --lr-scale change it
+    #[arg(long, value_name = "RUN_DIR")]
+    #[expect(clippy::option_option, reason = "absent, without a value, and with one")]
+    resume: Option<Option<PathBuf>>,
+    /// Factor for the learning rate of a run that goes on, such as 0.5 after it diverged
+    #[arg(long, value_name = "FACTOR", requires = "resume")]
+    lr_scale: Option<f64>,
     #[arg(long, default_value = "yolov9-t")]
     model: Model,
     /// Weights to start from
@@ -268,6 +278,15 @@ struct TrainArgs {
     close_mosaic: usize,
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// End when no epoch was better for so many; 0: never
+    #[arg(long, default_value_t = 100, value_name = "EPOCHS")]
+    patience: usize,
+    /// Keep weights/epochN.safetensors every so many epochs; 0: never
+    #[arg(long, default_value_t = 0, value_name = "EPOCHS")]
+    save_period: usize,
+    /// Validate the last epoch alone
+    #[arg(long)]
+    noval: bool,
     #[arg(long)]
     json: bool,
 }
@@ -303,8 +322,21 @@ pub(super) enum Wish {
     Run { command: Box<Command>, json: bool },
 }
 
+/// Parses the arguments. Ends the program where they are none, or help was asked for.
+pub(super) fn wish(args: impl IntoIterator<Item = OsString>) -> Result<Wish, Failure> {
+    let matches = Args::command().get_matches_from(args);
+    let given = matches.subcommand().map(|(_, matches)| given(matches)).unwrap_or_default();
+    Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).wish(given)
+}
+
+/// Names of the options that were given, and do not have their usual value by themselves.
+fn given(matches: &ArgMatches) -> Vec<String> {
+    let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    matches.ids().map(clap::Id::as_str).filter(is_given).map(str::to_owned).collect()
+}
+
 impl Args {
-    pub(super) fn wish(self) -> Result<Wish, Failure> {
+    fn wish(self, given: Vec<String>) -> Result<Wish, Failure> {
         let Some(task) = self.task else { return Ok(Wish::Window(self.window)) };
         let (command, json) = match task {
             Task::Check { dataset, json } => (Command::Check { path: Some(dataset) }, json),
@@ -316,7 +348,11 @@ impl Args {
             }
             Task::Train(args) => {
                 let json = args.json;
-                (Command::Train(Box::new(args.into_config())), json)
+                let command = match &args.resume {
+                    Some(_) => Command::Resume(Box::new(args.into_resume(&given)?)),
+                    None => Command::Train(Box::new(args.into_config())),
+                };
+                (command, json)
             }
             Task::Val { data, weights, split, imgsz, batch, conf, iou, device, json } => {
                 let split = match split {
@@ -360,9 +396,47 @@ impl Args {
 
 impl TrainArgs {
     fn into_config(self) -> TrainConfig {
-        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, close_mosaic, seed, json: _ } = self;
+        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, seed, .. } = self;
+        let Self { close_mosaic, patience, save_period, noval, .. } = self;
+        let data = data.unwrap_or_default();
         let (hyp, set) = (HypChoice::parse(&hyp), set.into_iter().collect());
-        TrainConfig { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, close_mosaic, seed }
+        TrainConfig {
+            data,
+            model,
+            weights,
+            epochs,
+            batch,
+            imgsz,
+            device,
+            project,
+            name,
+            hyp,
+            set,
+            close_mosaic,
+            seed,
+            patience,
+            save_period,
+            noval,
+        }
+    }
+
+    /// `given` are the options that were given: the others are the run's own.
+    fn into_resume(self, given: &[String]) -> Result<ResumeRequest, Failure> {
+        const CHANGEABLE: [&str; 8] = ["resume", "project", "data", "epochs", "device", "patience", "lr_scale", "json"];
+        if let Some(other) = given.iter().find(|id| !CHANGEABLE.contains(&id.as_str()) && *id != "TrainArgs") {
+            let text = format!("--{} cannot be changed when a run goes on", other.replace('_', "-"));
+            return Err(Failure::mendable(text, Some("leave it out, or begin a new run from its weights with --weights".to_owned())));
+        }
+        let is_given = |id: &str| given.iter().any(|given| given == id);
+        Ok(ResumeRequest {
+            run: self.resume.flatten(),
+            project: self.project,
+            data: self.data,
+            epochs: is_given("epochs").then_some(self.epochs),
+            device: is_given("device").then_some(self.device),
+            patience: is_given("patience").then_some(self.patience),
+            lr_scale: self.lr_scale,
+        })
     }
 }
 
@@ -383,6 +457,26 @@ mod tests {
     #[test]
     fn the_argument_table_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_goes_on_with_its_own_options_but_for_those_that_are_given() {
+        let wish = |args: &[&str]| wish(["boxwright", "train"].iter().chain(args).map(OsString::from));
+        let resume = |args: &[&str]| match wish(args) {
+            Ok(Wish::Run { command, .. }) => match *command {
+                Command::Resume(request) => *request,
+                other => panic!("{other:?}"),
+            },
+            _ => panic!("{args:?} goes on with a run"),
+        };
+        let newest =
+            ResumeRequest { run: None, project: "runs".into(), data: None, epochs: None, device: None, patience: None, lr_scale: None };
+        assert_eq!(resume(&["--resume"]), newest);
+        let changed = ResumeRequest { run: Some("runs/a".into()), epochs: Some(100), device: Some(Device::Cpu), ..newest.clone() };
+        assert_eq!(resume(&["--resume", "runs/a", "--epochs", "100", "--device", "cpu", "--json"]), changed);
+        assert_eq!(resume(&["--resume", "--lr-scale", "0.5"]), ResumeRequest { lr_scale: Some(0.5), ..newest });
+        let Err(failure) = wish(&["--resume", "--batch", "16"]) else { panic!("another batch is another run") };
+        assert!(failure.message.contains("--batch"), "{failure:?}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::Detection { names, result } => detection(names, result),
         Event::Note(text) => json!({"event": "note", "text": text}),
         Event::Finished { done, .. } => finished(done),
-        Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) | Event::Failed { .. } => return None,
+        Event::Followed { .. } | Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) | Event::Failed { .. } => return None,
     };
     Some(value.to_string())
 }
@@ -44,7 +44,7 @@ fn detection(names: &[String], result: &PictureResult) -> Value {
 
 fn finished(done: &CommandDone) -> Value {
     let result = match done {
-        CommandDone::Opened | CommandDone::Browsed { .. } => json!({}),
+        CommandDone::Opened | CommandDone::Followed | CommandDone::Browsed { .. } => json!({}),
         CommandDone::PictureSaved(path) => json!({"path": path}),
         CommandDone::Checked(report) => {
             let counts: Map<String, Value> =

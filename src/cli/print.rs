@@ -2,14 +2,14 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use super::bar::{Recent, bar, duration};
 use super::json;
 use crate::dataset::check::{CheckReport, Finding};
 use crate::dataset::fix::Receipt;
 use crate::eval::Metrics;
 use crate::session::doctor::DoctorReport;
 use crate::session::{CommandDone, Event, Failure, PictureResult};
-use crate::train::Divergence;
-use crate::train::TrainEvent;
+use crate::train::{Divergence, StepReport, TrainEvent, TrainPlan};
 
 /// Writes an error the way every command does.
 pub(super) fn failure(failure: &Failure) {
@@ -34,7 +34,8 @@ pub(super) struct Printer {
     style: Style,
     progress_shown: bool,
     epoch_table_begun: bool,
-    total_steps: Option<(usize, usize)>,
+    plan: Option<TrainPlan>,
+    step_secs: Recent,
 }
 
 impl Printer {
@@ -44,7 +45,7 @@ impl Printer {
             (false, true) => Style::Live,
             (false, false) => Style::Text,
         };
-        Self { style, progress_shown: false, epoch_table_begun: false, total_steps: None }
+        Self { style, progress_shown: false, epoch_table_begun: false, plan: None, step_secs: Recent::default() }
     }
 
     /// Prints one event.
@@ -61,7 +62,7 @@ impl Printer {
             return Ok(());
         }
         match event {
-            Event::Progress { done, total, .. } => self.progress(&format!("{done} / {total}")),
+            Event::Progress { done, total, .. } => self.progress(&format!("{} {done} / {total}", bar(*done, *total))),
             Event::Finding(finding) => {
                 self.clear_progress();
                 writeln!(out, "{}", finding_line(finding))?;
@@ -80,7 +81,7 @@ impl Printer {
                 finished(done, &mut out)?;
             }
             Event::Failed { .. } => self.clear_progress(),
-            Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) => {}
+            Event::Followed { .. } | Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) => {}
         }
         out.flush()
     }
@@ -89,7 +90,7 @@ impl Printer {
         match event {
             TrainEvent::Plan(plan) => {
                 self.clear_progress();
-                self.total_steps = Some((plan.steps_per_epoch, plan.n_train_images));
+                self.plan = Some(plan.clone());
                 writeln!(out, "run folder   {}", plan.run_dir.display())?;
                 writeln!(out, "pictures     {} train, {} val, {} boxes", plan.n_train_images, plan.n_val_images, plan.n_labels)?;
                 writeln!(out, "network      {} parameters, {} steps an epoch", plan.n_parameters, plan.steps_per_epoch)?;
@@ -103,16 +104,8 @@ impl Printer {
                 }
             }
             TrainEvent::Step(step) => {
-                let of = self.total_steps.map_or(0, |(steps, _)| steps);
-                self.progress(&format!(
-                    "epoch {} step {}/{of}  box {:.3}  cls {:.3}  dfl {:.3}  {:.1} img/s",
-                    step.epoch,
-                    if of == 0 { step.step } else { step.step % of + 1 },
-                    step.box_loss,
-                    step.cls_loss,
-                    step.dfl_loss,
-                    step.images_per_sec
-                ));
+                let line = self.step_line(step);
+                self.progress(&line);
             }
             TrainEvent::Epoch(epoch) => {
                 self.clear_progress();
@@ -127,6 +120,11 @@ impl Printer {
                     epoch.epoch, epoch.box_loss, epoch.cls_loss, epoch.dfl_loss, epoch.lr[1], epoch.secs
                 )?;
             }
+            TrainEvent::Resumed { run, epoch, step } => {
+                self.clear_progress();
+                writeln!(out, "goes on      {} at step {step}, in epoch {epoch} of {}", run.dir.display(), run.epochs_wanted)?;
+            }
+            TrainEvent::Saved { .. } => {}
             TrainEvent::Validated(report) => {
                 self.clear_progress();
                 let Metrics { precision, recall, map50, map50_95, .. } = report.metrics;
@@ -162,10 +160,25 @@ impl Printer {
         Ok(())
     }
 
+    /// A bar of the epoch, losses, speed, and the time to the end of the run.
+    fn step_line(&mut self, step: &StepReport) -> String {
+        let StepReport { epoch, box_loss, cls_loss, dfl_loss, images_per_sec, .. } = step;
+        let losses = format!("box {box_loss:.3}  cls {cls_loss:.3}  dfl {dfl_loss:.3}  {images_per_sec:.1} img/s");
+        let Some(plan) = &self.plan else { return format!("epoch {epoch}  {losses}") };
+        let of = plan.steps_per_epoch.max(1);
+        let images = plan.n_train_images as f64 / of as f64;
+        let secs = self.step_secs.add(images / f64::from(*images_per_sec).max(1e-3));
+        let left = (plan.epochs * of).saturating_sub(step.step + 1) as f64 * secs;
+        let done = step.step % of + 1;
+        let bar = bar(done as u64, of as u64);
+        format!("epoch {epoch}/{} {bar} {done}/{of}  {losses}  {} left", plan.epochs, duration(left))
+    }
+
     fn progress(&mut self, text: &str) {
         if self.style == Style::Live {
             // A lost progress line is no loss.
-            write!(io::stderr(), "\r\x1b[K{text}").ok();
+            // Without wrapping, so that a long line in a narrow window is one that can be overwritten.
+            write!(io::stderr(), "\r\x1b[?7l\x1b[K{text}\x1b[?7h").ok();
             self.progress_shown = true;
         }
     }
@@ -206,7 +219,7 @@ fn detection_line(names: &[String], result: &PictureResult) -> String {
 
 fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
     match done {
-        CommandDone::Opened | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => Ok(()),
+        CommandDone::Opened | CommandDone::Followed | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => Ok(()),
         CommandDone::Checked(report) => checked(report, out),
         CommandDone::Fixed { receipt, dry_run } => {
             let verb = if *dry_run { "would change" } else { "changed" };
@@ -226,7 +239,11 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
             writeln!(out, "{state} {} epochs, best epoch {}", summary.epochs_done, summary.best_epoch)?;
             writeln!(out, "P {precision:.4}  R {recall:.4}  mAP50 {map50:.4}  mAP50-95 {map50_95:.4}")?;
             writeln!(out, "peak memory {:.0} MiB", summary.peak_bytes as f64 / f64::from(1 << 20))?;
-            writeln!(out, "weights in {}", summary.run_dir.join("weights").display())
+            writeln!(out, "weights in {}", summary.run_dir.join("weights").display())?;
+            if summary.stopped {
+                writeln!(out, "to go on: boxwright train --resume {}", summary.run_dir.display())?;
+            }
+            Ok(())
         }
         CommandDone::Validated { metrics, names, skipped } => {
             for line in skipped {

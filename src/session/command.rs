@@ -13,7 +13,7 @@ use crate::engine::Device;
 use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::media::Picture;
-use crate::train::{SavedRun, TrainConfig, TrainOrder};
+use crate::train::{ResumeRequest, SavedRun, TrainConfig, TrainOrder};
 
 /// A wish. Those with a `path: Option` act on the open dataset when it is absent.
 #[derive(Clone, Debug)]
@@ -41,6 +41,13 @@ pub enum Command {
         options: SampleOptions,
     },
     Train(Box<TrainConfig>),
+    /// Goes on with a run that was stopped, killed, or is to have more epochs.
+    Resume(Box<ResumeRequest>),
+    /// Shows what a run tells that another process trains; `len` bytes of its events were read.
+    Follow {
+        dir: PathBuf,
+        len: u64,
+    },
     /// `options.imgsz` 0: the size that the weights were trained with.
     Val {
         data: PathBuf,
@@ -116,7 +123,8 @@ impl Command {
             Self::Undo { .. } => JobKind::Undo,
             Self::ConvertToYolo { .. } => JobKind::Convert,
             Self::Sample { .. } | Self::OpenSample => JobKind::Sample,
-            Self::Train(_) => JobKind::Train,
+            Self::Train(_) | Self::Resume(_) => JobKind::Train,
+            Self::Follow { .. } => JobKind::Follow,
             Self::Val { .. } => JobKind::Val,
             Self::Detect(_) => JobKind::Detect,
             Self::Export { .. } => JobKind::Export,

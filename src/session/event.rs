@@ -15,6 +15,7 @@ use crate::dataset::{Dataset, Label};
 use crate::detect::PictureDetections;
 use crate::eval::Metrics;
 use crate::export::ExportReport;
+use crate::train::follow::News;
 use crate::train::{SavedRun, TrainEvent, TrainSummary};
 
 /// Detections of one picture file, or why there are none.
@@ -37,6 +38,11 @@ pub enum Event {
     Labels(Arc<Vec<Vec<Label>>>),
     Finding(Finding),
     Train(TrainEvent),
+    /// Of a run that another process trains.
+    Followed {
+        dir: Arc<PathBuf>,
+        news: News,
+    },
     Detection {
         names: Arc<Vec<String>>,
         result: Box<PictureResult>,
@@ -71,6 +77,8 @@ pub enum CommandDone {
         n_images: usize,
     },
     Trained(TrainSummary),
+    /// The run that was followed is over.
+    Followed,
     Validated {
         metrics: Metrics,
         names: Vec<String>,

@@ -84,12 +84,10 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::Train(config) => {
             device::ready(config.device)?;
-            let summary = train::train(&config, &inputs.orders, &mut |event| match event {
-                TrainEvent::Progress { done, total, .. } => context.check_in(done, total),
-                event => context.emit(Event::Train(event)),
-            })?;
-            Ok(CommandDone::Trained(summary))
+            Ok(CommandDone::Trained(train::train(&config, &inputs.orders, &mut |event| tell(event, context))?))
         }
+        Command::Resume(request) => Ok(CommandDone::Trained(train::resume(&request, &inputs.orders, &mut |event| tell(event, context))?)),
+        Command::Follow { dir, len } => follow(dir, len, context),
         Command::Val { data, weights, options } => val(&data, &weights, options, context),
         Command::Detect(request) => detect_pictures(&request, context),
         Command::Export { weights, format, out } => Ok(CommandDone::Exported(export::export(&weights, format, &out)?)),
@@ -106,6 +104,25 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::UseWeights(_)
         | Command::SetTheme(_) => unreachable!("the session carries these out itself"),
     }
+}
+
+fn tell(event: TrainEvent, context: &JobContext) -> ControlFlow<()> {
+    match event {
+        TrainEvent::Progress { done, total, .. } => context.check_in(done, total),
+        event => context.emit(Event::Train(event)),
+    }
+}
+
+fn follow(dir: PathBuf, len: u64, context: &JobContext) -> Done {
+    let dir = Arc::new(dir);
+    let mut tell = |news| match news {
+        Some(news) => context.emit(Event::Followed { dir: dir.clone(), news }),
+        None if context.is_cancelled() => ControlFlow::Break(()),
+        None => ControlFlow::Continue(()),
+    };
+    train::follow::follow(&dir, len, &mut tell)
+        .map_err(|error| Failure::mendable(format!("cannot go on reading the run {}: {error}", dir.display()), None))?;
+    Ok(CommandDone::Followed)
 }
 
 fn dataset_of(path: Option<&Path>, inputs: &Inputs) -> Result<Arc<Dataset>, Failure> {

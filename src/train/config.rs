@@ -272,6 +272,12 @@ pub struct TrainConfig {
     /// The last epochs, that have no mosaic.
     pub close_mosaic: usize,
     pub seed: u64,
+    /// Epochs without a better one after which the run ends; 0: it never does.
+    pub patience: usize,
+    /// Epochs between weights that are kept as `weights/epochN.safetensors`; 0: none are.
+    pub save_period: usize,
+    /// Only the last epoch is validated.
+    pub noval: bool,
 }
 
 impl Default for TrainConfig {
@@ -297,6 +303,9 @@ impl TrainConfig {
             set: Map::new(),
             close_mosaic: 0,
             seed: 0,
+            patience: 100,
+            save_period: 0,
+            noval: false,
         }
     }
 

@@ -41,6 +41,22 @@ pub enum TrainError {
     Transfer { taken: usize, total: usize, reason: String, path: PathBuf },
     #[error("step {step} of epoch {epoch}: the {what} is {value}; the weights before it are in {weights}")]
     Diverged { epoch: usize, step: usize, what: &'static str, value: f32, weights: String },
+    #[error("there is no run that could go on\nFile: {path:?}")]
+    NoRun { path: PathBuf, source: std::io::Error },
+    #[error("the record of this run cannot be read: {reason}\nFile: {path:?}")]
+    Record { reason: String, path: PathBuf },
+    #[error("the state of this run cannot be used: {reason}\nFile: {path:?}")]
+    State { reason: String, path: PathBuf },
+    #[error("this run has finished its {epochs} epochs\nFile: {path:?}")]
+    Finished { epochs: usize, path: PathBuf },
+    #[error("{done} epochs of this run are done, and {asked} were asked for in all")]
+    EpochsDone { done: usize, asked: usize },
+    #[error("the dataset is not the one that this run was begun with: {what}\nFile: {path:?}")]
+    DatasetChanged { what: String, path: PathBuf },
+    #[error("this run is being trained by {owner}\nFile: {path:?}")]
+    InUse { owner: String, path: PathBuf },
+    #[error("the factor for the learning rate is {scale}, expected more than 0")]
+    LrScale { scale: f64 },
     #[error("cannot write {path}")]
     Write { path: String, source: std::io::Error },
     #[error("cannot start a thread for reading pictures")]
@@ -66,7 +82,21 @@ impl TrainError {
             }
             Self::BatchTooLarge { batch, largest, nominal, .. } => Some(accumulation_hint(*batch, *largest, *nominal)),
             Self::Transfer { .. } => Some("name the model that the weights belong to with --model, or leave --weights out".into()),
-            Self::Diverged { .. } => Some("lower the learning rate: `lr0` in a file for --hyp, a half or a tenth of what it was".into()),
+            Self::Diverged { .. } => {
+                Some("go on from the last good state with a lower learning rate: `boxwright train --resume --lr-scale 0.5`".into())
+            }
+            Self::NoRun { .. } => Some("name the run's folder, as in `--resume runs/train`, or the folder of runs with --project".into()),
+            Self::Record { .. } => {
+                Some("use the version of Boxwright that began it, or begin a new run from its weights with --weights".into())
+            }
+            Self::State { .. } => Some("begin a new run from its weights: `--weights` with weights/last.safetensors of this run".into()),
+            Self::Finished { .. } => Some("give the number of all epochs with --epochs to go on, such as twice as many".into()),
+            Self::EpochsDone { done, .. } => Some(format!("give --epochs more than {done}")),
+            Self::DatasetChanged { .. } => {
+                Some("undo the changes to go on exactly, or begin a new run from its weights with --weights".into())
+            }
+            Self::InUse { .. } => Some("wait for it, stop it, or look at it in the window meanwhile".into()),
+            Self::LrScale { .. } => Some("give --lr-scale a number such as 0.5".into()),
             Self::Write { source, .. } => Some(match source.kind() {
                 std::io::ErrorKind::StorageFull => "the disk is full: free some space, or choose another with --project".into(),
                 std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {

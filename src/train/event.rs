@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::order::Steering;
+use super::saved_run::SavedRun;
 use crate::eval::Metrics;
 
 /// Known before the first step.
@@ -17,6 +18,8 @@ pub struct TrainPlan {
     pub n_val_images: usize,
     pub n_labels: usize,
     pub steps_per_epoch: usize,
+    #[serde(default)]
+    pub epochs: usize,
     pub n_parameters: usize,
     /// Peak memory of the process while it trains, planned.
     pub planned_bytes: u64,
@@ -119,6 +122,16 @@ pub enum TrainEvent {
     Step(StepReport),
     Epoch(EpochReport),
     Validated(ValReport),
+    /// An earlier run goes on after what is in `run`; `step` is the next one.
+    Resumed {
+        run: Box<SavedRun>,
+        epoch: usize,
+        step: usize,
+    },
+    /// The state up to before this step is on the disk; not kept in `events.jsonl`.
+    Saved {
+        step: usize,
+    },
     /// The run is ended by it.
     Diverged(Divergence),
     /// An order was taken in.
@@ -140,11 +153,36 @@ impl TrainEvent {
             Self::Plan(plan) => with_event("plan", json!(plan)),
             Self::Step(step) => with_event("step", json!(step)),
             Self::Epoch(epoch) => with_event("epoch", json!(epoch)),
+            Self::Resumed { run, epoch, step } => {
+                json!({"event": "resumed", "run_dir": run.dir, "epochs": run.epochs_wanted, "epoch": epoch, "step": step})
+            }
+            Self::Saved { step } => json!({"event": "saved", "step": step}),
             Self::Validated(report) => with_event("validated", json!(report)),
             Self::Diverged(divergence) => with_event("diverged", json!(divergence)),
             Self::Steering(steering) => with_event("steering", json!(steering)),
             Self::Progress { stage, done, total } => json!({"event": "progress", "stage": stage, "done": done, "total": total}),
             Self::Note(text) => json!({"event": "note", "text": text}),
+        }
+    }
+}
+
+impl TrainEvent {
+    /// The event of a line of `events.jsonl`, if that is one that is kept there.
+    pub fn from_json(line: &Value) -> Option<Self> {
+        fn parse<T: serde::de::DeserializeOwned>(line: &Value) -> Option<T> {
+            serde_json::from_value(line.clone()).ok()
+        }
+        match line["event"].as_str()? {
+            "plan" => parse(line).map(Self::Plan),
+            "step" => parse(line).map(Self::Step),
+            "epoch" => parse(line).map(Self::Epoch),
+            "validated" => parse(line).map(Self::Validated),
+            "diverged" => parse(line).map(Self::Diverged),
+            "steering" => parse(line).map(Self::Steering),
+            // It holds to nothing that it was told before.
+            "resumed" => Some(Self::Steering(Steering::default())),
+            "note" => line["text"].as_str().map(|text| Self::Note(text.to_owned())),
+            _ => None,
         }
     }
 }

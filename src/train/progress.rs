@@ -31,4 +31,31 @@ pub struct Progress {
     /// Epochs with their validation.
     pub epochs_done: usize,
     pub best: Option<Best>,
+    /// Epoch from which on patience counts, where it began anew.
+    pub waits_since: usize,
+    /// Images of the train set, which say what a position means.
+    pub n_images: usize,
+}
+
+impl Progress {
+    /// Epochs since the best one, or since patience began anew.
+    pub fn n_waited(&self) -> usize {
+        let since = self.best.as_ref().map_or(0, |best| best.epoch).max(self.waits_since);
+        self.epochs_done.saturating_sub(1 + since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_counts_from_the_best_epoch_or_from_where_it_began_anew() {
+        let progress = |epochs_done, waits_since| {
+            let best = Some(Best { epoch: 3, metrics: Metrics::default() });
+            Progress { epochs_done, best, waits_since, ..Progress::default() }
+        };
+        assert_eq!([progress(4, 0), progress(5, 0), progress(9, 0), progress(9, 8)].map(|progress| progress.n_waited()), [0, 1, 5, 0]);
+        assert_eq!(Progress::default().n_waited(), 0);
+    }
 }

@@ -1,6 +1,6 @@
-//! The run folder: run.yaml, results.csv, events.jsonl, weights.
+//! The run folder: results.csv, events.jsonl, weights; who holds it is the one process that trains the run.
 //!
-//! In:  what a run is made of, then its events and figures.
+//! In:  the events and figures of a run that begins or goes on.
 //! Out: files that are whole at any moment: each is written under another name, flushed and renamed; `events.jsonl`, which
 //! only grows, is cut back to its last whole line when a write fails. So a full disk costs the newest line, never an older file.
 //!
@@ -10,19 +10,18 @@ use std::fmt::Write as _;
 use std::fs;
 use std::fs::File;
 use std::io;
+use std::io::Read as _;
+use std::io::Seek as _;
+use std::io::SeekFrom;
 use std::io::Write as _;
 use std::path::Path;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::config::Hyp;
-use super::config::TrainConfig;
 use super::error::TrainError;
 use super::event::EpochReport;
-use crate::dataset::Dataset;
-use crate::engine::Device;
+use super::run_lock::RunLock;
 
 /// The columns of the public YOLOv9 trainer. `val/*` stay 0, as there with a dual model: validation does not compute the loss.
 const COLUMNS: [&str; 14] = [
@@ -48,6 +47,18 @@ const COLUMN_WIDTH: usize = 20;
 pub enum Kept {
     Last,
     Best,
+    /// Those after this epoch.
+    Epoch(usize),
+}
+
+impl Kept {
+    pub fn path(self, run_dir: &Path) -> PathBuf {
+        run_dir.join("weights").join(match self {
+            Self::Last => "last.safetensors".to_owned(),
+            Self::Best => "best.safetensors".to_owned(),
+            Self::Epoch(epoch) => format!("epoch{epoch}.safetensors"),
+        })
+    }
 }
 
 /// An open run folder.
@@ -57,58 +68,8 @@ pub struct RunFolder {
     results: String,
     events: File,
     /// Length of events.jsonl up to its last whole line.
-    events_len: u64,
-}
-
-/// What `run.yaml` holds: everything needed to repeat the run.
-#[derive(Debug, serde::Serialize)]
-pub struct RunRecord {
-    pub program: String,
-    /// UTC.
-    pub started: String,
-    pub system: String,
-    pub threads: usize,
-    pub device: String,
-    pub model: String,
-    pub weights: Option<PathBuf>,
-    pub epochs: usize,
-    pub batch: usize,
-    pub imgsz: u32,
-    pub close_mosaic: usize,
-    pub seed: u64,
-    pub data: PathBuf,
-    /// BLAKE3 of class names, splits, file names and labels; not of the pixels.
-    pub data_blake3: String,
-    pub names: Vec<String>,
-    pub hyp: Hyp,
-}
-
-impl RunRecord {
-    /// `config` with the batch and the hyper-parameters that it led to.
-    pub fn new(config: &TrainConfig, batch: usize, hyp: &Hyp, dataset: &Dataset) -> Self {
-        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self {
-            program: concat!("boxwright ", env!("CARGO_PKG_VERSION")).into(),
-            started: utc(SystemTime::now()),
-            system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
-            threads: rayon::current_num_threads(),
-            device: match config.device {
-                Device::Cpu => "cpu".into(),
-                Device::Cuda(index) => index.to_string(),
-            },
-            model: config.model.to_string(),
-            weights: config.weights.as_deref().map(absolute),
-            epochs: config.epochs,
-            batch,
-            imgsz: config.imgsz,
-            close_mosaic: config.close_mosaic,
-            seed: config.seed,
-            data: absolute(&dataset.source),
-            data_blake3: dataset_hash(dataset),
-            names: dataset.names.clone(),
-            hyp: hyp.clone(),
-        }
-    }
+    pub events_len: u64,
+    _lock: RunLock,
 }
 
 impl RunFolder {
@@ -123,31 +84,53 @@ impl RunFolder {
                 Err(source) => return Err(write_error(&dir, source)),
             }
         }
-        for folder in ["weights", "report"] {
+        let lock = RunLock::take(&dir)?;
+        Self::open(&dir, lock, 0, 0)
+    }
+
+    /// Opens the folder of a run that goes on. Of `events.jsonl` the first `events_len` bytes stay, of `results.csv` the rows
+    /// of epochs below `epochs_done`; the rest is of steps that come again.
+    pub fn open(dir: &Path, lock: RunLock, events_len: u64, epochs_done: usize) -> Result<Self, TrainError> {
+        for folder in ["weights", "state", "report"] {
             let folder = dir.join(folder);
-            fs::create_dir(&folder).map_err(|source| write_error(&folder, source))?;
+            fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
         }
         let path = dir.join("events.jsonl");
-        let events = File::create(&path).map_err(|source| write_error(&path, source))?;
+        let open = || -> io::Result<(File, u64)> {
+            let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+            let mut kept = Vec::new();
+            (&mut file).take(events_len).read_to_end(&mut kept)?;
+            let whole = kept.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at as u64 + 1);
+            file.set_len(whole)?;
+            file.seek(SeekFrom::Start(whole))?;
+            Ok((file, whole))
+        };
+        let (events, events_len) = open().map_err(|source| write_error(&path, source))?;
+
         let mut results = String::new();
         for column in COLUMNS {
             write_cell(&mut results, column);
         }
         end_row(&mut results);
-        Ok(Self { dir, results, events, events_len: 0 })
+        let path = dir.join("results.csv");
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        for row in before.lines().skip(1).filter(|row| epoch_of(row).is_some_and(|epoch| epoch < epochs_done)) {
+            results += row;
+            results.push('\n');
+        }
+        if !before.is_empty() && before != results {
+            write_whole(&path, results.as_bytes())?;
+        }
+        Ok(Self { dir: dir.to_owned(), results, events, events_len, _lock: lock })
     }
 
     pub fn weights_path(&self, kept: Kept) -> PathBuf {
-        self.dir.join("weights").join(match kept {
-            Kept::Last => "last.safetensors",
-            Kept::Best => "best.safetensors",
-        })
+        kept.path(&self.dir)
     }
 
-    pub fn write_record(&self, record: &RunRecord) -> Result<(), TrainError> {
-        let path = self.dir.join("run.yaml");
-        let text = serde_saphyr::to_string(record).map_err(|error| write_error(&path, io::Error::other(error.to_string())))?;
-        write_whole(&path, text.as_bytes())
+    /// Where the names of the images are that the run was begun with.
+    pub fn dataset_path(run_dir: &Path) -> PathBuf {
+        run_dir.join("state").join("dataset.jsonl")
     }
 
     /// Appends a line to `events.jsonl`.
@@ -189,9 +172,23 @@ impl RunFolder {
     }
 }
 
+/// The epoch of a row of `results.csv`.
+fn epoch_of(row: &str) -> Option<usize> {
+    row.split(',').next()?.trim().parse().ok()
+}
+
 /// Writes a file under a temporary name, flushes it to the disk, and renames it.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
-    let write = || -> io::Result<()> {
+    write_parts(path, std::iter::once(bytes), || Ok(()))
+}
+
+/// As [`write_whole`], from parts. `before_rename` is called when all of them are on the disk.
+pub(super) fn write_parts<'a>(
+    path: &Path,
+    parts: impl Iterator<Item = &'a [u8]>,
+    before_rename: impl FnOnce() -> io::Result<()>,
+) -> Result<(), TrainError> {
+    let write = move || -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
@@ -201,15 +198,18 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
             builder.permissions(fs::Permissions::from_mode(0o666));
         }
         let mut file = builder.prefix(".writing-").tempfile_in(folder)?;
-        file.write_all(bytes)?;
+        for part in parts {
+            file.write_all(part)?;
+        }
         file.as_file().sync_all()?;
+        before_rename()?;
         file.persist(path)?;
         Ok(())
     };
     write().map_err(|source| write_error(path, source))
 }
 
-fn write_error(path: &Path, source: io::Error) -> TrainError {
+pub(super) fn write_error(path: &Path, source: io::Error) -> TrainError {
     TrainError::Write { path: path.display().to_string(), source }
 }
 
@@ -249,48 +249,11 @@ fn five_digits(value: f64) -> String {
     }
 }
 
-/// BLAKE3 over class names, and for every image its split, its path below the root and the bytes of its label file.
-fn dataset_hash(dataset: &Dataset) -> String {
-    let mut hasher = blake3::Hasher::new();
-    // Lengths go in first, so that moving a byte from one field to the next changes the hash.
-    let mut field = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    };
-    for name in &dataset.names {
-        field(name.as_bytes());
-    }
-    for image in &dataset.images {
-        field(image.split.name().as_bytes());
-        let path = image.path.strip_prefix(&dataset.root).unwrap_or(&image.path);
-        field(path.to_string_lossy().as_bytes());
-        // An absent file is a background image, as an empty one.
-        field(&fs::read(&image.label_path).unwrap_or_default());
-    }
-    hasher.finalize().to_hex().to_string()
-}
-
-/// `2026-03-01T12:00:00Z`. Source of the calendar: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn utc(time: SystemTime) -> String {
-    let secs = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, secs) = (secs / 86_400 + 719_468, secs % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months count from March, so that the leap day is the year's last.
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", secs / 3600, secs / 60 % 60, secs % 60)
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::eval::Metrics;
-    use std::time::Duration;
 
     #[test]
     fn numbers_are_written_as_the_published_trainer_does() {
@@ -349,6 +312,38 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_goes_on_loses_the_rows_of_later_steps_and_half_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = RunFolder::create(folder.path(), "exp").unwrap();
+        let dir = run.dir.clone();
+        let metrics = Metrics::default();
+        let mut lens = Vec::new();
+        for epoch in 0..3 {
+            lens.push(run.events_len);
+            run.write_event(&serde_json::json!({"event": "note", "text": epoch})).unwrap();
+            let (lr, metrics) = ([0.1; 3], metrics.clone());
+            run.write_results(&EpochReport { epoch, box_loss: 1.0, cls_loss: 1.0, dfl_loss: 1.0, metrics, lr, secs: 1.0 }).unwrap();
+        }
+        let events = fs::read_to_string(dir.join("events.jsonl")).unwrap();
+        fs::write(dir.join("events.jsonl"), events.clone() + "{\"event\":\"no").unwrap();
+        drop(run);
+
+        let run = RunFolder::open(&dir, RunLock::take(&dir).unwrap(), u64::MAX, 3).unwrap();
+        assert_eq!(fs::read_to_string(dir.join("events.jsonl")).unwrap(), events, "half a line is cut");
+        drop(run);
+        let mut run = RunFolder::open(&dir, RunLock::take(&dir).unwrap(), lens[2], 2).unwrap();
+        run.write_event(&serde_json::json!({"event": "note", "text": "again"})).unwrap();
+        let texts: Vec<Value> = fs::read_to_string(dir.join("events.jsonl"))
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["text"].clone())
+            .collect();
+        assert_eq!(texts, [serde_json::json!(0), serde_json::json!(1), serde_json::json!("again")]);
+        let results = fs::read_to_string(dir.join("results.csv")).unwrap();
+        assert_eq!(results.lines().skip(1).map(|row| epoch_of(row).unwrap()).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
     fn events_are_one_object_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let mut run = RunFolder::create(folder.path(), "exp").unwrap();
@@ -359,14 +354,5 @@ mod tests {
         let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(events[1]["text"], "two\nlines");
         assert_eq!(events.len(), 2);
-    }
-
-    #[test]
-    fn the_calendar_knows_leap_years() {
-        let at = |secs| utc(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_772_323_199), "2026-02-28T23:59:59Z");
-        assert_eq!(at(1_772_323_200), "2026-03-01T00:00:00Z");
     }
 }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::event::{Divergence, EpochReport, StepReport, TrainPlan, TrainSummary, ValReport};
+use super::event::{Divergence, EpochReport, StepReport, TrainEvent, TrainPlan, TrainSummary, ValReport};
+use super::order::Steering;
+use super::run_lock::RunLock;
 
 /// A run as its folder holds it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,10 +27,15 @@ pub struct SavedRun {
     pub validations: Vec<ValReport>,
     pub divergence: Option<Divergence>,
     pub notes: Vec<String>,
+    pub steering: Steering,
     pub summary: Option<TrainSummary>,
+    /// Whether a process trains it.
+    pub is_alive: bool,
+    /// What was read of `events.jsonl`, up to its last whole line.
+    pub events_len: u64,
 }
 
-/// The part of `run.yaml` that is read back.
+/// The part of `run.yaml` that is read back here.
 #[derive(Deserialize)]
 struct Record {
     epochs: usize,
@@ -46,8 +53,10 @@ impl SavedRun {
     /// # Errors
     /// `events.jsonl` cannot be read. Lines of it that say nothing known are passed over.
     pub fn read(dir: &Path) -> std::io::Result<Self> {
-        let text = fs::read_to_string(dir.join("events.jsonl"))?;
-        let mut run = Self { dir: dir.to_path_buf(), ..Self::default() };
+        let is_alive = RunLock::is_held(dir);
+        let text = String::from_utf8_lossy(&fs::read(dir.join("events.jsonl"))?).into_owned();
+        let events_len = text.rfind('\n').map_or(0, |at| at as u64 + 1);
+        let mut run = Self { dir: dir.to_path_buf(), is_alive, events_len, ..Self::default() };
         for line in text.lines() {
             run.take_in(line);
         }
@@ -64,15 +73,19 @@ impl SavedRun {
 
     fn take_in(&mut self, line: &str) {
         let Ok(value) = serde_json::from_str::<Value>(line) else { return };
-        match value["event"].as_str() {
-            Some("plan") => self.plan = serde_json::from_value(value).ok(),
-            Some("step") => self.steps.extend(serde_json::from_value::<StepReport>(value)),
-            Some("epoch") => self.epochs.extend(serde_json::from_value::<EpochReport>(value)),
-            Some("validated") => self.validations.extend(serde_json::from_value::<ValReport>(value)),
-            Some("diverged") => self.divergence = serde_json::from_value(value).ok(),
-            Some("note") => self.notes.extend(value["text"].as_str().map(ToOwned::to_owned)),
-            Some("finished") => self.summary = serde_json::from_value(value).ok(),
-            _ => {}
+        if value["event"] == "finished" {
+            self.summary = serde_json::from_value(value).ok();
+            return;
+        }
+        match TrainEvent::from_json(&value) {
+            Some(TrainEvent::Plan(plan)) => self.plan = Some(plan),
+            Some(TrainEvent::Step(step)) => self.steps.push(step),
+            Some(TrainEvent::Epoch(epoch)) => self.epochs.push(epoch),
+            Some(TrainEvent::Validated(report)) => self.validations.push(report),
+            Some(TrainEvent::Diverged(divergence)) => self.divergence = Some(divergence),
+            Some(TrainEvent::Steering(steering)) => self.steering = steering,
+            Some(TrainEvent::Note(note)) => self.notes.push(note),
+            Some(TrainEvent::Resumed { .. } | TrainEvent::Saved { .. } | TrainEvent::Progress { .. }) | None => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Never writes a file. Source: spec 7.2.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::batch_size::Fit;
@@ -41,6 +42,15 @@ const MIN_TRANSFER: f64 = 0.5;
 /// Share of broken pictures from which the note about them is a warning.
 const MANY_BROKEN: f64 = 0.01;
 
+/// Where the numbers of a run come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// A new network or start weights.
+    New,
+    /// A state that is read afterwards: start weights are not needed any more.
+    State,
+}
+
 /// A run that can begin.
 pub(super) struct Setup {
     pub(super) config: TrainConfig,
@@ -63,7 +73,7 @@ impl Setup {
     ///
     /// # Errors
     /// See [`TrainError`]; nothing was written. [`TrainError::Cancelled`] where the sink broke.
-    pub(super) fn new(config: &TrainConfig, sink: &mut Sink) -> Result<Self, TrainError> {
+    pub(super) fn new(config: &TrainConfig, start: Start, sink: &mut Sink) -> Result<Self, TrainError> {
         let (config, mut notes) = config.checked()?;
         if let Device::Cuda(index) = config.device {
             cuda::open(index)?;
@@ -75,7 +85,10 @@ impl Setup {
         let keep_bytes = memory::available_bytes() / 2;
         let val_options = ValOptions { device: config.device, ..ValOptions::new(Split::Val, config.imgsz) };
         let mut validator = Validator::new(&dataset, val_options, usize::try_from(keep_bytes / 8).unwrap_or(usize::MAX))?;
-        let mut network = start_network(&config, &dataset, &mut notes)?;
+        let mut network = Network::new(config.model, dataset.names.len(), config.seed);
+        if let Some(path) = config.weights.as_ref().filter(|_| start == Start::New) {
+            take_weights(&mut network, path, &mut notes)?;
+        }
         let mut preparing = |done, total| sink(TrainEvent::Progress { stage: TrainStage::Preparing, done, total });
         let Some(set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
             return Err(TrainError::Cancelled);
@@ -128,7 +141,9 @@ impl Setup {
     pub(super) fn planned_bytes(&mut self) -> Result<u64, TrainError> {
         let own = self.stepper.planned_bytes();
         let batches = loader::planned_bytes(&self.set, self.truth_rows, self.batch, loader::default_workers(self.config.device));
-        Ok(memory::resident_bytes() + own + batches + self.validator.planned_bytes(self.stepper.average()?))
+        // A state is copied before it is written.
+        let state = (self.stepper.average()?.params.values.len() * (3 + self.hyp.rule().n_remembered()) * size_of::<f32>()) as u64;
+        Ok(memory::resident_bytes() + own + batches + state + self.validator.planned_bytes(self.stepper.average()?))
     }
 
     /// What the training took on the GPU, and what validations will add.
@@ -139,25 +154,22 @@ impl Setup {
     }
 }
 
-/// A new network, or one that starts from weights.
-fn start_network(config: &TrainConfig, dataset: &Dataset, notes: &mut Vec<String>) -> Result<Network, TrainError> {
-    let mut network = Network::new(config.model, dataset.names.len(), config.seed);
-    if let Some(path) = &config.weights {
-        let (source, _) = weights::load(path)?;
-        let report = weights::transfer(&mut network, &source);
-        let total = report.taken + report.skipped.len();
-        let reason = report.skipped.first().map(|(name, reason)| format!("{name}: {reason}")).unwrap_or_default();
-        if (report.taken as f64) < MIN_TRANSFER * total as f64 {
-            return Err(TrainError::Transfer { taken: report.taken, total, reason, path: path.clone() });
-        }
-        let skipped = match report.skipped.len() {
-            0 => String::new(),
-            1 => format!("; left as new: {reason}"),
-            n => format!("; {n} left as new, the first is {reason}"),
-        };
-        notes.push(format!("start weights {}: {} of {total} parameters taken{skipped}", path.display(), report.taken));
+/// Takes what fits from weights.
+fn take_weights(network: &mut Network, path: &Path, notes: &mut Vec<String>) -> Result<(), TrainError> {
+    let (source, _) = weights::load(path)?;
+    let report = weights::transfer(network, &source);
+    let total = report.taken + report.skipped.len();
+    let reason = report.skipped.first().map(|(name, reason)| format!("{name}: {reason}")).unwrap_or_default();
+    if (report.taken as f64) < MIN_TRANSFER * total as f64 {
+        return Err(TrainError::Transfer { taken: report.taken, total, reason, path: path.to_owned() });
     }
-    Ok(network)
+    let skipped = match report.skipped.len() {
+        0 => String::new(),
+        1 => format!("; left as new: {reason}"),
+        n => format!("; {n} left as new, the first is {reason}"),
+    };
+    notes.push(format!("start weights {}: {} of {total} parameters taken{skipped}", path.display(), report.taken));
+    Ok(())
 }
 
 /// What is worth telling about pictures that are left out or do not fit into memory.

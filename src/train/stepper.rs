@@ -15,6 +15,7 @@ use super::config::Hyp;
 use super::ema;
 use super::loader::Batch;
 use super::schedule::StepSettings;
+use super::state::DeviceState;
 use crate::engine::BnMode;
 use crate::engine::Device;
 use crate::engine::LossSpec;
@@ -196,6 +197,31 @@ impl Stepper {
         }
     }
 
+    /// All that a step reads and changes. No step may be on its way.
+    pub fn state(&mut self) -> Result<DeviceState, CudaError> {
+        match &mut self.on {
+            On::Cpu(on) => Ok(on.state()),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.state(),
+        }
+    }
+
+    /// Goes on from the state after `n_steps` steps: of the same network and optimizer, on whatever device.
+    ///
+    /// # Panics
+    /// If it is of another network or optimizer.
+    pub fn restore(&mut self, state: &DeviceState, n_steps: usize) -> Result<(), CudaError> {
+        self.n_steps = n_steps;
+        match &mut self.on {
+            On::Cpu(on) => {
+                on.restore(state);
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.restore(state),
+        }
+    }
+
     /// Whether an update that is left out is nothing to worry about: the loss was scaled too high for fp16, and the scale has come
     /// down.
     pub fn scales_loss(&self) -> bool {
@@ -323,6 +349,36 @@ impl OnCpu {
         true
     }
 
+    fn state(&self) -> DeviceState {
+        let gradients = &self.gradients.values;
+        DeviceState {
+            values: self.network.params.values.clone(),
+            averages: self.average.params.values.clone(),
+            gradients: if gradients.iter().all(|value| *value == 0.0) { Vec::new() } else { gradients.clone() },
+            memory: self.memory.arenas.iter().map(|arena| arena.values.clone()).collect(),
+            n_updates: self.n_updates,
+            n_since_scale: 0,
+            loss_scale: 1.0,
+        }
+    }
+
+    fn restore(&mut self, state: &DeviceState) {
+        assert_eq!(self.memory.arenas.len(), state.memory.len(), "arenas of the optimizer");
+        for (arena, values) in self.memory.arenas.iter_mut().zip(&state.memory) {
+            arena.values.copy_from_slice(values);
+        }
+        self.memory.n_steps = state.n_updates;
+        self.network.params.values.copy_from_slice(&state.values);
+        self.average.params.values.copy_from_slice(&state.averages);
+        if state.gradients.is_empty() {
+            self.gradients.values.fill(0.0);
+        } else {
+            self.gradients.values.copy_from_slice(&state.gradients);
+            self.gradients.values.iter_mut().for_each(|value| *value /= state.loss_scale);
+        }
+        self.n_updates = state.n_updates;
+    }
+
     fn planned_bytes(&self) -> u64 {
         let parameters = self.network.params.values.len() * size_of::<f32>();
         let arenas: usize = self
@@ -346,15 +402,19 @@ mod gpu {
     use crate::engine::cuda::error::CudaError;
     use crate::engine::cuda::optimizer::{Results, Settings};
     use crate::engine::cuda::runtime::Runtime;
-    use crate::engine::cuda::training::{StepPlan, Training};
+    use crate::engine::cuda::training::{StepPlan, Training, TrainingState};
+    use crate::engine::params::Params;
     use crate::engine::rule::Rule;
     use crate::train::loader::Batch;
     use crate::train::schedule::StepSettings;
+    use crate::train::state::DeviceState;
     use crate::yolo::Network;
     use crate::yolo::joined::{joined, take_joined};
 
     pub(super) struct OnGpu {
         training: Training,
+        /// Table of its parameters, in which pairs are joined.
+        table: Params,
         pub(super) precision: Precision,
         /// Submitted and not told yet.
         on_its_way: Option<OnItsWay>,
@@ -392,7 +452,8 @@ mod gpu {
             };
             let rule = spec.hyp.rule();
             let training = Training::new(runtime, sizes.iter().map(plan).collect(), &trained.params, rule, check_in)?;
-            Ok(Self { training, precision, on_its_way: None, average: network, is_fresh: true })
+            let table = trained.params.zeros_like();
+            Ok(Self { training, table, precision, on_its_way: None, average: network, is_fresh: true })
         }
 
         pub(super) fn step(
@@ -437,6 +498,52 @@ mod gpu {
                 self.is_fresh = true;
             }
             Ok(&self.average)
+        }
+
+        pub(super) fn state(&mut self) -> Result<DeviceState, CudaError> {
+            assert!(self.on_its_way.is_none(), "the last step was told");
+            let TrainingState { values, averages, gradients, remembered, n_updates, n_since_scale, loss_scale } = self.training.state()?;
+            let parted = |values| {
+                let mut network = Network { params: self.average.params.zeros_like(), ..self.average.clone() };
+                take_joined(&mut network, &Params { values, ..self.table.clone() });
+                network.params.values
+            };
+            let has_gradients = gradients.iter().any(|value| *value != 0.0);
+            Ok(DeviceState {
+                values: parted(values),
+                averages: parted(averages),
+                gradients: if has_gradients { parted(gradients) } else { Vec::new() },
+                memory: remembered.into_iter().map(parted).collect(),
+                n_updates,
+                n_since_scale,
+                loss_scale,
+            })
+        }
+
+        pub(super) fn restore(&mut self, state: &DeviceState) -> Result<(), CudaError> {
+            let join = |values: &[f32]| {
+                let params = Params { values: values.to_vec(), ..self.average.params.clone() };
+                joined(&Network { params, ..self.average.clone() }).params.values
+            };
+            // Where the loss is scaled its scale goes on from where it was; elsewhere it is 1, and a state from there begins as a new run.
+            let before = self.training.state()?;
+            let loss_scale = if self.scales_loss() && state.loss_scale > 1.0 { state.loss_scale } else { before.loss_scale };
+            let mut gradients = if state.gradients.is_empty() { vec![0.0; before.gradients.len()] } else { join(&state.gradients) };
+            // Both are powers of two, so nothing is rounded.
+            for value in &mut gradients {
+                *value *= loss_scale / state.loss_scale;
+            }
+            self.training.restore(&TrainingState {
+                values: join(&state.values),
+                averages: join(&state.averages),
+                gradients,
+                remembered: state.memory.iter().map(|arena| join(arena)).collect(),
+                n_updates: state.n_updates,
+                n_since_scale: state.n_since_scale,
+                loss_scale,
+            })?;
+            self.is_fresh = false;
+            Ok(())
         }
 
         pub(super) fn scales_loss(&self) -> bool {

@@ -15,11 +15,13 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::time::Duration;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 
 use super::config::TrainConfig;
+use super::dataset_print::DatasetPrint;
 use super::error::TrainError;
 use super::event::Divergence;
 use super::event::EpochReport;
@@ -41,9 +43,13 @@ use super::reporter::Reporter;
 use super::reporter::Sink;
 use super::run_folder::Kept;
 use super::run_folder::RunFolder;
-use super::run_folder::RunRecord;
+use super::run_record::RunRecord;
 use super::setup::Setup;
+use super::setup::Start;
+use super::state::TrainState;
+use super::state_writer::StateWriter;
 use super::stepper::StepOutcome;
+use crate::eval::Metrics;
 use crate::eval::ValOutcome;
 use crate::eval::validate::ValError;
 use crate::yolo::Network;
@@ -53,18 +59,47 @@ use crate::yolo::weights::WeightsInfo;
 /// Updates in a row that may be left out while the loss scale of fp16 comes down: from its first value to far below 1.
 const MAX_SKIPPED: usize = 40;
 
+/// A run that dies loses at most the steps of this time, or of what it takes for [`SAVE_SHARE`], if that is longer.
+const SAVE_EVERY: Duration = Duration::from_mins(1);
+/// Saving may hold the steps up for one part in so many of the time. Only copies are made meanwhile: the disk works beside.
+const SAVE_SHARE: u32 = 50;
+
 /// Trains. `sink` gets every event; when it breaks, or an order says so, training stops after the step and leaves a valid run
-/// folder.
+/// folder, from which it can go on.
 ///
 /// # Errors
 /// See [`TrainError`]; before the first step nothing is left on disk, afterwards the run folder stays valid.
 pub fn train(config: &TrainConfig, orders: &Receiver<TrainOrder>, sink: &mut Sink) -> Result<TrainSummary, TrainError> {
-    let setup = Setup::new(config, sink)?;
+    let setup = Setup::new(config, Start::New, sink)?;
     let folder = RunFolder::create(&setup.config.project, &setup.config.name)?;
-    folder.write_record(&RunRecord::new(&setup.config, setup.batch, &setup.hyp, &setup.dataset))?;
-    let reporter = Reporter::new(folder, orders, sink);
+    let Setup { config, batch, hyp, dataset, .. } = &setup;
+    let print = DatasetPrint::of(dataset);
+    print.write(&RunFolder::dataset_path(&folder.dir))?;
+    RunRecord::new(config, *batch, hyp, &dataset.source, &dataset.names, print.hash()).write(&folder.dir)?;
+    go(Begun { setup, folder, progress: Progress::default(), resumed: None }, orders, sink)
+}
+
+/// A run that is at its first step, or at the first after it was interrupted.
+pub(super) struct Begun {
+    pub(super) setup: Setup,
+    pub(super) folder: RunFolder,
+    pub(super) progress: Progress,
+    /// Told before all else.
+    pub(super) resumed: Option<TrainEvent>,
+}
+
+/// Goes through all steps that are left.
+pub(super) fn go(begun: Begun, orders: &Receiver<TrainOrder>, sink: &mut Sink) -> Result<TrainSummary, TrainError> {
+    let Begun { mut setup, folder, mut progress, resumed } = begun;
+    progress.n_images = setup.set.images.len();
+    let writer = StateWriter::start(folder.dir.clone(), setup.stepper.average()?.params.zeros_like())?;
+    let mut reporter = Reporter::new(folder, orders, sink);
+    if let Some(event) = resumed {
+        reporter.tell(event)?;
+    }
     let now = Instant::now();
-    let mut run = Run { setup, reporter, progress: Progress::default(), submitted: VecDeque::new(), last_report: now, clock: now };
+    let saving = Saving { writer, last: now, cost: Duration::ZERO };
+    let mut run = Run { setup, reporter, progress, saving, submitted: VecDeque::new(), last_report: now, clock: now };
     run.tell_plan()?;
     let result = run.steps().and_then(|()| run.finish());
     if let Err(error) = &result {
@@ -73,6 +108,13 @@ pub fn train(config: &TrainConfig, orders: &Receiver<TrainOrder>, sink: &mut Sin
         run.reporter.folder.write_event(&line).ok();
     }
     result
+}
+
+/// When the state was saved last, and how long the steps stood still for it.
+struct Saving {
+    writer: StateWriter,
+    last: Instant,
+    cost: Duration,
 }
 
 /// A step that was begun, until its outcome is told.
@@ -91,6 +133,7 @@ struct Run<'a, 'b> {
     setup: Setup,
     reporter: Reporter<'a, 'b>,
     progress: Progress,
+    saving: Saving,
     /// In the order in which outcomes come.
     submitted: VecDeque<Submitted>,
     last_report: Instant,
@@ -111,6 +154,7 @@ impl Run<'_, '_> {
             n_parameters: setup.n_parameters,
             planned_bytes: setup.planned_bytes()?,
             device_bytes: setup.device_bytes()?,
+            epochs: setup.config.epochs,
             dropped: [setup.set.dropped.as_slice(), setup.validator.dropped(), &setup.set.dropped_rows].concat(),
         };
         self.reporter.tell(TrainEvent::Plan(plan))?;
@@ -134,9 +178,14 @@ impl Run<'_, '_> {
         let per_epoch = setup.batches_per_epoch();
         let mut told_faults = HashSet::new();
         self.start_clocks();
+        let step = self.progress.step;
+        if step > 0 && step == (self.progress.epochs_done + 1) * per_epoch {
+            // It was interrupted in the validation.
+            self.end_epoch(self.progress.epochs_done)?;
+        }
         for batch in Loader::start(&self.setup.set, &options)? {
             self.obey()?;
-            if self.reporter.stopped {
+            if self.reporter.stopped || self.has_waited_enough() {
                 break;
             }
             for fault in batch.faults.iter().filter(|fault| told_faults.insert((*fault).clone())) {
@@ -154,11 +203,21 @@ impl Run<'_, '_> {
             if let Some(outcome) = self.setup.stepper.step(&batch, updates.then_some(&settings))? {
                 self.end_step(&outcome)?;
             }
-            if (index + 1) % per_epoch == 0 {
+            if (index + 1).is_multiple_of(per_epoch) {
                 self.end_epoch(epoch)?;
+                self.save_if_older(Duration::ZERO)?;
+            } else {
+                self.save_if_older(SAVE_EVERY)?;
             }
         }
-        self.flush()
+        self.flush()?;
+        self.save_now()
+    }
+
+    /// Whether no epoch was better for longer than the person wants to wait.
+    fn has_waited_enough(&self) -> bool {
+        let config = &self.setup.config;
+        config.patience > 0 && !config.noval && self.progress.n_waited() >= config.patience
     }
 
     fn start_clocks(&mut self) {
@@ -179,13 +238,42 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// Hands the state over to be written, when the last one is older than that and did not take too long.
+    fn save_if_older(&mut self, age: Duration) -> Result<(), TrainError> {
+        if let Some(step) = self.saving.writer.finished()? {
+            self.reporter.pass_on(TrainEvent::Saved { step });
+        }
+        let due = age.max(self.saving.cost * SAVE_SHARE);
+        if self.saving.last.elapsed() < due || self.saving.writer.is_busy() { Ok(()) } else { self.save_state() }
+    }
+
+    /// The state on the disk when it returns.
+    fn save_now(&mut self) -> Result<(), TrainError> {
+        self.flush()?;
+        self.save_state()?;
+        self.saving.writer.wait()?;
+        self.reporter.pass_on(TrainEvent::Saved { step: self.progress.step });
+        Ok(())
+    }
+
+    fn save_state(&mut self) -> Result<(), TrainError> {
+        let start = Instant::now();
+        self.flush()?;
+        self.count_time();
+        let device = self.setup.stepper.state()?;
+        let state = TrainState { progress: self.progress.clone(), device, events_len: self.reporter.folder.events_len };
+        self.saving.writer.write(state)?;
+        (self.saving.cost, self.saving.last) = (start.elapsed(), Instant::now());
+        Ok(())
+    }
+
     /// Carries out what was ordered since the last step.
     fn obey(&mut self) -> Result<(), TrainError> {
-        self.reporter.listen()?;
         let mut is_saved = false;
         loop {
+            self.reporter.listen()?;
             if std::mem::take(&mut self.reporter.wants_save) {
-                self.flush()?;
+                self.save_now()?;
                 self.save(Kept::Last)?;
                 is_saved = true;
             }
@@ -196,8 +284,7 @@ impl Run<'_, '_> {
                 return Ok(());
             }
             if !is_saved {
-                self.flush()?;
-                self.save(Kept::Last)?;
+                self.save_now()?;
                 is_saved = true;
             }
             self.count_time();
@@ -267,10 +354,19 @@ impl Run<'_, '_> {
     fn end_epoch(&mut self, epoch: usize) -> Result<(), TrainError> {
         self.flush()?;
         self.save(Kept::Last)?;
-        let Some(outcome) = self.validate(None)? else { return Ok(()) };
-        let metrics = outcome.metrics;
+        let TrainConfig { noval, save_period, epochs, patience, .. } = self.setup.config;
+        let validates = !noval || epoch + 1 == epochs;
+        if save_period > 0 && (epoch + 1).is_multiple_of(save_period) {
+            self.save(Kept::Epoch(epoch))?;
+        }
+        let metrics = if validates {
+            let Some(outcome) = self.validate(None)? else { return Ok(()) };
+            outcome.metrics
+        } else {
+            Metrics::default()
+        };
         let is_best = self.progress.best.as_ref().is_none_or(|best| metrics.fitness() >= best.metrics.fitness());
-        if is_best {
+        if validates && is_best {
             self.save(Kept::Best)?;
             self.progress.best = Some(Best { epoch, metrics: metrics.clone() });
         }
@@ -282,6 +378,10 @@ impl Run<'_, '_> {
         let report = EpochReport { epoch, box_loss, cls_loss, dfl_loss, metrics, lr, secs };
         self.reporter.folder.write_results(&report)?;
         self.reporter.tell(TrainEvent::Epoch(report))?;
+        if self.has_waited_enough() {
+            let best = self.progress.best.as_ref().map_or(0, |best| best.epoch);
+            self.reporter.tell(TrainEvent::Note(format!("ended early: no epoch was better than epoch {best} for {patience} epochs")))?;
+        }
         self.reporter.listen()?;
         self.reporter.stopped |= self.reporter.steering.stops_after_epoch;
         self.last_report = Instant::now();

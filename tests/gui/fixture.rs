@@ -148,6 +148,7 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
             n_val_images: 40,
             n_labels: 486,
             steps_per_epoch,
+            epochs: n_wanted,
             n_parameters: 2_658_454,
             planned_bytes: 612_000_000,
             device_bytes: None,

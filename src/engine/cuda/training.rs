@@ -83,6 +83,22 @@ struct Slot {
     is_used: bool,
 }
 
+/// What a training's steps read and change, in the layout of its parameters. One that goes on from here gives the same bits as
+/// one that was never interrupted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainingState {
+    pub values: Vec<f32>,
+    pub averages: Vec<f32>,
+    /// Since the last update, times the loss scale.
+    pub gradients: Vec<f32>,
+    /// What the optimizer remembers, an arena each.
+    pub remembered: Vec<Vec<f32>>,
+    pub n_updates: usize,
+    /// Updates since the loss scale last moved.
+    pub n_since_scale: usize,
+    pub loss_scale: f32,
+}
+
 pub struct Training {
     steps: Vec<Step>,
     slots: Vec<Slot>,
@@ -94,9 +110,12 @@ pub struct Training {
     pixels: DeviceBuffer,
     values: DeviceBuffer,
     averages: DeviceBuffer,
+    gradients: DeviceBuffer,
+    remembered: Vec<DeviceBuffer>,
+    state: DeviceBuffer,
     memory_plan: DeviceMemory,
     /// Kept for their addresses.
-    buffers: Vec<DeviceBuffer>,
+    _buffers: Vec<DeviceBuffer>,
     _workspace: Workspace,
     runtime: Arc<Runtime>,
 }
@@ -215,8 +234,7 @@ impl Training {
             workspace: workspace.bytes(),
             input: INPUT_COPIES * pixels.bytes,
         };
-        let mut buffers = remembered;
-        buffers.extend([copies, weight_gradients, gradients, segments, settings, state, norms, activations]);
+        let kept = vec![copies, weight_gradients, segments, settings, norms, activations];
         Ok(Self {
             steps,
             slots,
@@ -227,8 +245,11 @@ impl Training {
             pixels,
             values,
             averages,
+            gradients,
+            remembered,
+            state,
             memory_plan,
-            buffers,
+            _buffers: kept,
             _workspace: workspace,
             runtime: Arc::clone(runtime),
         })
@@ -326,6 +347,39 @@ impl Training {
         self.download(&self.averages)
     }
 
+    /// All that a step reads and changes. Waits.
+    pub fn state(&self) -> Result<TrainingState, CudaError> {
+        let n = self.table.values.len();
+        let state = self.state.read::<State>(0, 1)?[0];
+        Ok(TrainingState {
+            values: self.values.read(0, n)?,
+            averages: self.averages.read(0, n)?,
+            gradients: self.gradients.read(0, n)?,
+            remembered: self.remembered.iter().map(|arena| arena.read(0, n)).collect::<Result<_, _>>()?,
+            n_updates: state.n_updates as usize,
+            n_since_scale: state.n_since_scale as usize,
+            loss_scale: state.loss_scale,
+        })
+    }
+
+    /// Goes on from a state that [`Training::state`] gave.
+    ///
+    /// # Panics
+    /// If it is of other parameters or another optimizer.
+    pub fn restore(&mut self, from: &TrainingState) -> Result<(), CudaError> {
+        let n = self.table.values.len();
+        assert_eq!(from.remembered.len(), self.remembered.len(), "arenas of the optimizer");
+        let arenas = [(&self.values, &from.values), (&self.averages, &from.averages), (&self.gradients, &from.gradients)];
+        for (buffer, values) in arenas.into_iter().chain(self.remembered.iter().zip(&from.remembered)) {
+            assert_eq!(values.len(), n, "numbers of an arena");
+            buffer.write(0, values)?;
+        }
+        let mut state = State::new(from.n_updates, from.loss_scale);
+        state.n_since_scale = from.n_since_scale as i32;
+        self.state.write(0, &[state])?;
+        self.runtime.gpu.launch(&self.optimizer.copy_parameters(&self.runtime.kernels))
+    }
+
     fn download(&self, arena: &DeviceBuffer) -> Result<Params, CudaError> {
         let mut params = self.table.clone();
         params.values = arena.read(0, params.values.len())?;
@@ -334,10 +388,7 @@ impl Training {
 
     /// Gradients that were accumulated since the last update, divided by the loss scale. Waits.
     pub fn gradients(&self) -> Result<Params, CudaError> {
-        let n = self.table.values.len();
-        let buffer = self.buffers.iter().find(|buffer| buffer.address == self.optimizer.gradients).expect("the arena is kept");
-        let mut params = self.table.clone();
-        params.values = buffer.read(0, n)?;
+        let mut params = self.download(&self.gradients)?;
         let scale = self.results.read::<Results>(0, 1)?[0].loss_scale;
         params.values.iter_mut().for_each(|value| *value /= scale);
         Ok(params)

@@ -43,7 +43,16 @@ fn main() {
     let stream = |hyp: Hyp| Stream { hyp, seed: 0, n_images, mosaic_ends: n_epochs };
     let published = stream(Hyp::scratch_high());
     let rows = truth_rows(&set, &published, n_epochs);
-    let options = LoaderOptions { stream: published.clone(), truth_rows: rows, batch: 16, n_epochs, first_batch: 0, n_workers: threads };
+    let options = LoaderOptions {
+        stream: published.clone(),
+        truth_rows: rows,
+        batch: 16,
+        n_epochs,
+        first_batch: 0,
+        n_workers: threads,
+        sides: vec![],
+        orders: None,
+    };
     let best = best(|| Loader::start(&set, &options).expect("threads start").for_each(drop));
     println!("scratch-high, {side} px, {threads} threads: {:.0} samples a second", (n_epochs * n_images) as f64 / best);
 

@@ -7,7 +7,7 @@
 // class_loss: nearly all targets are zero, so a block treats its tile as background first: flat over the memory where pixels
 //   are packed, 16 bytes at a time, four accesses in flight. softplus(x) = max(x, 0) + ln(1 + e^-|x|), and a sum of logarithms
 //   is the logarithm of a product, here kept less 1, so that small factors are not lost: one logarithm for LANES logits. Then
-//   a thread per pixel looks for positives and writes their one element anew.
+//   a thread per pixel looks for positives and writes their one element anew (all elements of the pixel with label smoothing).
 // box_loss: a block sets its tile of d_reg to 0 and lists its positives; a warp takes one of them, 16 lanes to a side, two
 //   sides after each other. Softmax is f32, CIoU and its gradient f64 (tiny boxes cancel). The last block adds up all sums.
 // Traffic: cls and d_cls once each, d_reg once; reg is read for positives alone.
@@ -20,6 +20,9 @@ struct LossRule {
     float dfl_gain;
     // Multiplies the part of the class loss that wants a score up.
     float positive_weight;
+    // Shares of a positive's score that are wanted of its class, and of each other one.
+    float class_share;
+    float other_share;
     // Pixels of a tile of class_loss, a multiple of 8, and first tile of each level.
     int class_tile;
     int first_class_tile[MAX_LEVELS];
@@ -139,14 +142,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int anchor = anchor_index(levels, level, head, tile.first + i, image);
         const int row = data.row[anchor];
         if (row < 0) continue;
-        const float target = data.score[anchor], weight = rule.positive_weight;
-        const int channel = (int)data.truth[(size_t)(image * rule.n_rows + row) * 5];
-        const float x = to_f32(cls[(size_t)i * level.cls_stride + channel]);
-        const float e = expf(-fabsf(x));
-        const float softplus = fmaxf(x, 0.0f) + log1pf(e), score = (x >= 0.0f ? 1.0f : e) / (1.0f + e);
-        loss += target * (weight * (softplus - x) - softplus);
-        const float gradient = score + target * (weight * (score - 1.0f) - score);
-        d_cls[(size_t)i * level.d_cls_stride + channel] = from_f32(scale * gradient);
+        const float weight = rule.positive_weight;
+        const int of_truth = (int)data.truth[(size_t)(image * rule.n_rows + row) * 5];
+        const bool smooth = rule.other_share > 0.0f;
+        for (int channel = smooth ? 0 : of_truth; channel < (smooth ? n_classes : of_truth + 1); ++channel) {
+            const float target = data.score[anchor] * (channel == of_truth ? rule.class_share : rule.other_share);
+            const float x = to_f32(cls[(size_t)i * level.cls_stride + channel]);
+            const float e = expf(-fabsf(x));
+            const float softplus = fmaxf(x, 0.0f) + log1pf(e), score = (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+            loss += target * (weight * (softplus - x) - softplus);
+            const float gradient = score + target * (weight * (score - 1.0f) - score);
+            d_cls[(size_t)i * level.d_cls_stride + channel] = from_f32(scale * gradient);
+        }
     }
     const double sum = sum_of_block(loss);
     if (threadIdx.x == 0) data.class_partials[(size_t)head * gridDim.x + blockIdx.x] = sum;

@@ -10,10 +10,15 @@ pub mod ema;
 pub mod error;
 pub mod event;
 pub mod follow;
+pub mod freeze;
 pub mod hyp_choice;
+pub mod image_weights;
 pub mod loader;
 pub mod loader_clock;
 pub mod memory;
+pub mod multi_scale;
+#[cfg(test)]
+mod options_tests;
 pub mod order;
 pub mod paint;
 pub mod perspective;

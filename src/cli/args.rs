@@ -14,6 +14,7 @@ use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::session::bench::{BenchKind, BenchRequest};
 use crate::session::{Command, DetectRequest, Failure};
+use crate::train::freeze::Freeze;
 use crate::train::hyp_choice::parse_change;
 use crate::train::{BatchChoice, HypChoice, ResumeRequest, TrainConfig};
 use crate::yolo::Model;
@@ -253,6 +254,9 @@ struct TrainArgs {
     /// Weights to start from
     #[arg(long)]
     weights: Option<PathBuf>,
+    /// Start from weights that give less than four fifths of the network's parameters, too
+    #[arg(long, requires = "weights")]
+    allow_partial: bool,
     #[arg(long, default_value_t = 100)]
     epochs: usize,
     /// Pictures that are computed at once; auto (or -1): the largest number that fits
@@ -267,7 +271,7 @@ struct TrainArgs {
     project: PathBuf,
     #[arg(long, default_value = "train")]
     name: String,
-    /// auto, small, scratch-high, or a YAML file
+    /// auto, small, fine-tune, scratch-high, or a YAML file
     #[arg(long, default_value = "auto", value_name = "NAME|FILE")]
     hyp: String,
     /// Change one hyper-parameter on top, by its key in a YAML file for --hyp; may be repeated
@@ -276,6 +280,23 @@ struct TrainArgs {
     /// The last N epochs have no mosaic, and so no mixup and no copy-paste
     #[arg(long, default_value_t = 0, value_name = "N")]
     close_mosaic: usize,
+    #[command(flatten)]
+    rule: RuleArgs,
+    /// Take all classes for one
+    #[arg(long)]
+    single_cls: bool,
+    /// Show pictures of rare and badly found classes more often
+    #[arg(long)]
+    image_weights: bool,
+    /// Change the size of batches, between half and one and a half of --imgsz
+    #[arg(long)]
+    multi_scale: bool,
+    /// Leave out training pictures with fewer labels than this
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    min_items: usize,
+    /// Layers that are left as they are: a count from the input on, several layer numbers, or parts of parameter names
+    #[arg(long, num_args = 1.., value_name = "N|LAYERS|NAMES")]
+    freeze: Vec<String>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// End when no epoch was better for so many; 0: never
@@ -289,6 +310,55 @@ struct TrainArgs {
     noval: bool,
     #[arg(long)]
     json: bool,
+}
+
+/// Hyper-parameters that the public trainer has as options of their own.
+#[derive(Debug, clap::Args)]
+struct RuleArgs {
+    /// What turns gradients into steps, instead of what --hyp says
+    #[arg(long, value_enum, ignore_case = true)]
+    optimizer: Option<OptimizerArg>,
+    /// Learning rate along a cosine
+    #[arg(long, group = "schedule")]
+    cos_lr: bool,
+    /// Learning rate level for the first half of the epochs, then along a cosine
+    #[arg(long, group = "schedule")]
+    flat_cos_lr: bool,
+    /// Learning rate that stays the same
+    #[arg(long, group = "schedule")]
+    fixed_lr: bool,
+    /// Soften labels: a place that learns an object wants 1 - SHARE/2 of its class and SHARE/2 of each other one
+    #[arg(long, value_name = "SHARE")]
+    label_smoothing: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OptimizerArg {
+    Sgd,
+    Adam,
+    #[value(name = "adamw")]
+    AdamW,
+    Lion,
+}
+
+impl RuleArgs {
+    /// As values of a YAML file for --hyp.
+    fn changes(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
+        let optimizer = self.optimizer.map(|optimizer| match optimizer {
+            OptimizerArg::Sgd => "sgd",
+            OptimizerArg::Adam => "adam",
+            OptimizerArg::AdamW => "adamw",
+            OptimizerArg::Lion => "lion",
+        });
+        let schedules = [(self.cos_lr, "cosine"), (self.flat_cos_lr, "flat-cosine"), (self.fixed_lr, "fixed")];
+        let schedule = schedules.into_iter().find(|(chosen, _)| *chosen).map(|(_, name)| name);
+        let values = [
+            ("optimizer", optimizer.map(Into::into)),
+            ("lr_schedule", schedule.map(Into::into)),
+            ("label_smoothing", self.label_smoothing.map(Into::into)),
+        ];
+        values.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -350,7 +420,7 @@ impl Args {
                 let json = args.json;
                 let command = match &args.resume {
                     Some(_) => Command::Resume(Box::new(args.into_resume(&given)?)),
-                    None => Command::Train(Box::new(args.into_config())),
+                    None => Command::Train(Box::new(args.into_config()?)),
                 };
                 (command, json)
             }
@@ -395,29 +465,32 @@ impl Args {
 }
 
 impl TrainArgs {
-    fn into_config(self) -> TrainConfig {
-        let Self { data, model, weights, epochs, batch, imgsz, device, project, name, hyp, set, seed, .. } = self;
-        let Self { close_mosaic, patience, save_period, noval, .. } = self;
-        let data = data.unwrap_or_default();
-        let (hyp, set) = (HypChoice::parse(&hyp), set.into_iter().collect());
-        TrainConfig {
-            data,
-            model,
-            weights,
-            epochs,
-            batch,
-            imgsz,
-            device,
-            project,
-            name,
-            hyp,
-            set,
-            close_mosaic,
-            seed,
-            patience,
-            save_period,
-            noval,
-        }
+    fn into_config(self) -> Result<TrainConfig, Failure> {
+        let freeze = self.freeze.join(",").parse::<Freeze>();
+        Ok(TrainConfig {
+            model: self.model,
+            weights: self.weights,
+            allow_partial: self.allow_partial,
+            epochs: self.epochs,
+            batch: self.batch,
+            imgsz: self.imgsz,
+            device: self.device,
+            project: self.project,
+            name: self.name,
+            hyp: HypChoice::parse(&self.hyp),
+            set: self.rule.changes().chain(self.set).collect(),
+            freeze: freeze.map_err(|error| Failure::mendable(format!("--freeze: {error}"), None))?,
+            single_cls: self.single_cls,
+            min_items: self.min_items,
+            image_weights: self.image_weights,
+            multi_scale: self.multi_scale,
+            seed: self.seed,
+            close_mosaic: self.close_mosaic,
+            patience: self.patience,
+            save_period: self.save_period,
+            noval: self.noval,
+            ..TrainConfig::new(&self.data.unwrap_or_default())
+        })
     }
 
     /// `given` are the options that were given: the others are the run's own.
@@ -486,5 +559,30 @@ mod tests {
             let Ok(Args { task: Some(Task::Train(args)), .. }) = args else { panic!("--batch {text} is a training") };
             assert_eq!((args.batch, args.device), (expected, Device::Cuda(0)));
         }
+    }
+
+    fn train_config(options: &[&str]) -> Result<TrainConfig, Failure> {
+        let args = Args::try_parse_from(["boxwright", "train", "--data", "d"].iter().chain(options));
+        match args.map(|args| args.task) {
+            Ok(Some(Task::Train(args))) => args.into_config(),
+            other => panic!("{options:?} is no training: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_of_the_public_trainer_become_a_configuration() {
+        let config = train_config(&[]).unwrap_or_else(|failure| panic!("{failure:?}"));
+        assert_eq!(config, TrainConfig::new(std::path::Path::new("d")));
+        let options = "--optimizer AdamW --flat-cos-lr --label-smoothing 0.1 --set lr0=0.002 --freeze 0 2 5 --single-cls --min-items 2 --image-weights --multi-scale \
+                       --weights w.pt --allow-partial";
+        let config = train_config(&options.split(' ').collect::<Vec<_>>()).unwrap_or_else(|failure| panic!("{failure:?}"));
+        let set =
+            [("optimizer", "adamw".into()), ("lr_schedule", "flat-cosine".into()), ("label_smoothing", 0.1.into()), ("lr0", 0.002.into())];
+        assert_eq!(config.set, set.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
+        assert_eq!(config.freeze, Freeze::Layers(vec![0, 2, 5]));
+        assert!(config.single_cls && config.allow_partial && config.image_weights && config.multi_scale && config.min_items == 2);
+        assert!(config.resolve_hyp(10).is_ok());
+        assert!(train_config(&["--freeze", "10", "model.3."]).is_err());
+        assert!(Args::try_parse_from(["boxwright", "train", "--data", "d", "--cos-lr", "--fixed-lr"]).is_err());
     }
 }

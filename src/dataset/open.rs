@@ -54,6 +54,8 @@ pub struct Dataset {
     pub notes: Vec<String>,
     /// Numbers after the box in a row of a pose dataset.
     pub n_keypoint_fields: Option<usize>,
+    /// The classes that label files know, where all of them are taken for one: see [`Dataset::merge_classes`].
+    pub merged: Option<Vec<String>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +164,13 @@ impl Dataset {
         }
     }
 
+    /// Takes all classes for one from now on, named `item` unless there was only one: labels that are read have class 0.
+    pub fn merge_classes(&mut self) {
+        if self.names.len() != 1 {
+            self.merged = Some(std::mem::replace(&mut self.names, vec!["item".to_owned()]));
+        }
+    }
+
     pub fn split(&self, split: Split) -> impl Iterator<Item = &ImageEntry> {
         self.images.iter().filter(move |image| image.split == split)
     }
@@ -206,17 +215,26 @@ impl Dataset {
     }
 
     pub(super) fn parse_bytes(&self, bytes: &[u8], image_size: &dyn Fn() -> Option<Size>) -> LabelFile {
+        let mut file = self.parse_as_written(bytes, image_size);
+        if self.merged.is_some() {
+            file.merge_classes();
+        }
+        file
+    }
+
+    fn parse_as_written(&self, bytes: &[u8], image_size: &dyn Fn() -> Option<Size>) -> LabelFile {
+        let names = self.merged.as_ref().unwrap_or(&self.names);
         if bytes.len() as u64 > MAX_LABEL_BYTES {
             let problem = format!("is larger than {} MB", MAX_LABEL_BYTES >> 20);
             return LabelFile { rows: Vec::new(), problem: Some(problem) };
         }
         match self.format {
             Format::Yolo => {
-                let options = ParseOptions { n_classes: self.names.len(), n_keypoint_fields: self.n_keypoint_fields };
+                let options = ParseOptions { n_classes: names.len(), n_keypoint_fields: self.n_keypoint_fields };
                 parse::parse(bytes, options, image_size)
             }
             Format::PascalVoc => match voc::parse_voc(bytes) {
-                Ok(file) => voc::rows(&file, &self.names, image_size()),
+                Ok(file) => voc::rows(&file, names, image_size()),
                 Err((line, reason)) => LabelFile { rows: Vec::new(), problem: Some(format!("is broken XML, line {line}: {reason}")) },
             },
         }
@@ -292,6 +310,7 @@ fn open_yaml(path: &Path) -> Result<Dataset, DatasetError> {
         images,
         notes,
         n_keypoint_fields: yaml.n_keypoint_fields,
+        merged: None,
     })
 }
 
@@ -365,7 +384,7 @@ fn open_without_yaml(root: PathBuf, splits: Vec<(Split, PathBuf)>) -> Result<Dat
         notes.push(format!("no data.yaml and no classes.txt; {n} classes were counted in the labels"));
         data_yaml::class_names(n)
     });
-    Ok(Dataset { source: root.clone(), root, format: Format::Yolo, names, images, notes, n_keypoint_fields: None })
+    Ok(Dataset { source: root.clone(), root, format: Format::Yolo, names, images, notes, n_keypoint_fields: None, merged: None })
 }
 
 /// Names from a list of classes in the root or in a label folder.
@@ -534,6 +553,25 @@ pub(super) mod tests {
         let dataset = Dataset::open(&root.path().join("images/flat")).unwrap();
         assert_eq!(listing(&dataset), ["train a.jpg a.txt"]);
         assert_eq!(dataset.labels(&dataset.images[0]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn merged_classes_are_one_and_wrong_ones_stay_wrong() {
+        let yaml = "train: images/train\nval: images/val\nnames: [a, b]\n";
+        let rows = "0 .5 .5 .2 .2\n1 .2 .2 .1 .1\n2 .2 .2 .1 .1\n1 .95 .5 .2 .2\n";
+        let root = folder(&[("data.yaml", yaml), ("images/train/a.jpg", ""), ("images/val/b.jpg", ""), ("labels/train/a.txt", rows)]);
+        let mut dataset = Dataset::open(root.path()).unwrap();
+        let before = dataset.label_file(&dataset.images[0], &|| None).unwrap().unwrap();
+        dataset.merge_classes();
+        assert_eq!(dataset.names, ["item"]);
+        let file = dataset.label_file(&dataset.images[0], &|| None).unwrap().unwrap();
+        assert_eq!(file.labels().count(), before.labels().count());
+        assert!(file.labels().all(|label| label.class == crate::dataset::ClassId(0)));
+        assert!(matches!(&file.rows[2].verdict, parse::Verdict::Dropped(_)), "there is no class 2");
+
+        let mut one = Dataset { names: vec!["bolt".into()], merged: None, ..dataset };
+        one.merge_classes();
+        assert_eq!((one.names, one.merged), (vec!["bolt".to_owned()], None));
     }
 
     #[test]

@@ -91,6 +91,17 @@ impl LabelFile {
     pub fn labels(&self) -> impl Iterator<Item = Label> {
         self.rows.iter().filter_map(|row| row.verdict.label())
     }
+
+    /// Gives every label class 0.
+    pub(super) fn merge_classes(&mut self) {
+        for row in &mut self.rows {
+            match &mut row.verdict {
+                Verdict::Used(label) => label.class = ClassId(0),
+                Verdict::Clamped { written, clamped, .. } => (written.class, clamped.class) = (ClassId(0), ClassId(0)),
+                Verdict::Dropped(dropped) => dropped.class = dropped.class.map(|_| ClassId(0)),
+            }
+        }
+    }
 }
 
 /// Parses one label file.

@@ -294,7 +294,7 @@ impl VocFolder {
             return Err(DatasetError::NoImages { path: self.images.display().to_string() });
         }
         images.sort_by(|a, b| (a.split, &a.path).cmp(&(b.split, &b.path)));
-        Ok(Dataset { source: root.clone(), root, format: Format::PascalVoc, names, images, notes, n_keypoint_fields: None })
+        Ok(Dataset { source: root.clone(), root, format: Format::PascalVoc, names, images, notes, n_keypoint_fields: None, merged: None })
     }
 
     /// The stems of each split; `None` without usable lists.

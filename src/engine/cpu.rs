@@ -40,12 +40,33 @@ use super::plan::Plan;
 /// Elements of f32 in a cache line.
 const CACHE_LINE: usize = 16;
 
+/// The memory of a plan's activations, which begins at a cache line.
+#[derive(Default)]
+struct Arena {
+    memory: Vec<f32>,
+    start: usize,
+}
+
+impl Arena {
+    fn new(bytes: usize) -> Self {
+        let memory = vec![0.0; bytes / size_of::<f32>() + CACHE_LINE];
+        let start = memory.as_ptr().align_offset(CACHE_LINE * size_of::<f32>()).min(CACHE_LINE);
+        Self { memory, start }
+    }
+
+    fn values(&self) -> &[f32] {
+        &self.memory[self.start..]
+    }
+
+    fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.memory[self.start..]
+    }
+}
+
 /// Runs a plan on the CPU. Owns the activation arena; parameters and gradients belong to the caller.
 pub struct Executor {
     pub plan: Plan,
-    arena: Vec<f32>,
-    /// Where the arena begins in its vector, so that it begins at a cache line.
-    arena_start: usize,
+    arena: Arena,
     /// By node.
     operands: Vec<Operands>,
     /// Copies of operands that share a buffer with an output of their node.
@@ -81,11 +102,31 @@ impl Lent<'_> {
 
 impl Executor {
     pub fn new(plan: Plan) -> Self {
-        let arena = vec![0.0; plan.arena_bytes / size_of::<f32>() + CACHE_LINE];
-        let arena_start = arena.as_ptr().align_offset(CACHE_LINE * size_of::<f32>()).min(CACHE_LINE);
+        let mut executor = Self::without_arena(plan);
+        executor.make_arena();
+        executor
+    }
+
+    /// An executor that cannot run before it has [taken the arena](Self::take_arena) of another one or [made](Self::make_arena) its own.
+    pub fn without_arena(plan: Plan) -> Self {
         let operands: Vec<Operands> = plan.graph.nodes.iter().map(|node| Operands::new(&plan, &node.inputs, &node.outputs)).collect();
         let scratch_len = operands.iter().map(Operands::scratch_len).max().unwrap_or(0);
-        Self { plan, arena, arena_start, operands, scratch: vec![0.0; scratch_len], frozen: Vec::new() }
+        Self { plan, arena: Arena::default(), operands, scratch: vec![0.0; scratch_len], frozen: Vec::new() }
+    }
+
+    /// Gives an executor an arena of its own.
+    pub fn make_arena(&mut self) {
+        self.arena = Arena::new(self.plan.arena_bytes);
+    }
+
+    /// Takes the arena of an executor that is not needed before it takes one back. What either held is lost.
+    ///
+    /// # Panics
+    /// If it is too short.
+    pub fn take_arena(&mut self, other: &mut Self) {
+        self.arena = std::mem::take(&mut other.arena);
+        let len = self.arena.memory.len() - self.arena.start;
+        assert!(len * size_of::<f32>() >= self.plan.arena_bytes, "an arena of {len} numbers is too short");
     }
 
     /// An executor for parameters that will not change: weights are brought into the kernels' order once.
@@ -104,14 +145,14 @@ impl Executor {
     /// Copies a packed NHWC value into a tensor (an input, before a step).
     pub fn write(&mut self, id: TensorId, values: &[f32]) {
         let shape = self.plan.graph.shape(id);
-        operands::view_mut(&self.plan, &mut self.arena[self.arena_start..], id).copy_from(View::packed(values, shape));
+        operands::view_mut(&self.plan, self.arena.values_mut(), id).copy_from(View::packed(values, shape));
     }
 
     /// As [`write`](Self::write), from bytes: 255 becomes 1.
     pub fn write_bytes(&mut self, id: TensorId, bytes: &[u8]) {
         let shape = self.plan.graph.shape(id);
         assert_eq!(bytes.len(), shape.len(), "bytes of {}", self.plan.graph.tensor(id).name);
-        let ViewMut { data, pixel_stride, .. } = operands::view_mut(&self.plan, &mut self.arena[self.arena_start..], id);
+        let ViewMut { data, pixel_stride, .. } = operands::view_mut(&self.plan, self.arena.values_mut(), id);
         for (pixel, bytes) in data.chunks_mut(pixel_stride).zip(bytes.chunks_exact(shape.c)) {
             for (value, &byte) in pixel.iter_mut().zip(bytes) {
                 *value = f32::from(byte) / 255.0;
@@ -127,7 +168,7 @@ impl Executor {
     /// A tensor that the plan keeps, in place.
     pub fn view(&self, id: TensorId) -> View<'_> {
         assert!(self.plan.is_kept(id), "{} is not kept by the plan", self.plan.graph.tensor(id).name);
-        operands::view(&self.plan, &self.arena[self.arena_start..], id)
+        operands::view(&self.plan, self.arena.values(), id)
     }
 
     /// Runs all nodes in order. Batch norms in batch mode move the running statistics in `params`; backward nodes add to
@@ -161,11 +202,11 @@ impl Executor {
     }
 
     fn run_node(&mut self, index: usize, lent: &mut Lent) {
-        let Self { plan, arena, arena_start, operands, scratch, frozen } = self;
+        let Self { plan, arena, operands, scratch, frozen } = self;
         let op = &plan.graph.nodes[index].op;
         let frozen = frozen.get(index).and_then(Option::as_ref);
         let firsts = &plan.graph.nodes[index].firsts;
-        operands[index].with_views(&mut arena[*arena_start..], scratch, |inputs, outputs| {
+        operands[index].with_views(arena.values_mut(), scratch, |inputs, outputs| {
             let n_channels = match op {
                 Op::BnAct { .. } => inputs[0].shape.c,
                 Op::Conv { spec, .. } => spec.out_channels,

@@ -80,6 +80,15 @@ pub struct LossSpec {
     pub score_eps: f32,
     /// Positive weight of the class loss.
     pub cls_pw: f32,
+    /// Of a positive's target score, a half of this share is taken from its class, and as much is given to each other class.
+    pub label_smoothing: f32,
+}
+
+impl LossSpec {
+    /// Shares of a positive's score: for its class, and for each other one.
+    pub fn class_shares(&self) -> [f32; 2] {
+        [1.0 - self.label_smoothing / 2.0, self.label_smoothing / 2.0]
+    }
 }
 
 impl LossSpec {
@@ -98,6 +107,7 @@ impl LossSpec {
             beta: 6.0,
             score_eps: 1e-9,
             cls_pw: 1.0,
+            label_smoothing: 0.0,
         }
     }
 }

@@ -26,6 +26,11 @@ pub fn floor_secs(plan: &Plan, rates: Rates) -> f64 {
     graph.nodes.iter().filter(|node| node.op != Op::Input).map(of_node).sum()
 }
 
+/// Multiply-accumulates of a run.
+pub fn total_macs(graph: &Graph) -> usize {
+    graph.nodes.iter().map(|node| macs(graph, node)).sum()
+}
+
 fn bytes(plan: &Plan, node: &Node) -> usize {
     let tensors: usize = node.inputs.iter().chain(&node.outputs).map(|&id| plan.graph.shape(id).len() * plan.element_bytes(id)).sum();
     // In the format of what they are applied to.

@@ -442,6 +442,7 @@ mod tests {
             images,
             notes: vec![],
             n_keypoint_fields: None,
+            merged: None,
         };
         OpenDataset { dataset: Arc::new(dataset), labels: Arc::new(vec![vec![label(0), label(1)], vec![], vec![label(1)]]) }
     }

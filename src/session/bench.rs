@@ -171,7 +171,8 @@ fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) 
     let n_samples = n_epochs * n_images;
     let stream = Stream { hyp: Hyp::scratch_high(), seed: 0, n_images, mosaic_ends: n_epochs };
     let truth_rows = truth_rows(&set, &stream, n_epochs);
-    let options = LoaderOptions { stream, truth_rows, batch: request.batch, n_epochs, first_batch: 0, n_workers };
+    let options =
+        LoaderOptions { stream, truth_rows, batch: request.batch, n_epochs, first_batch: 0, n_workers, sides: vec![], orders: None };
     let mut failure = None;
     let mut stats = LoaderStats::default();
     let times = repeat(request.repeats, check_in, || match Loader::start(&set, &options) {

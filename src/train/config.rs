@@ -3,8 +3,9 @@
 //! In:  options of the command line or the window.
 //! Out: [`TrainConfig`], and the presets of the hyper-parameters [`Hyp`].
 //!
-//! Two presets: `scratch-high` holds the published values, made for 118,000 pictures and 500 epochs; `small` is for a few
-//! hundred pictures on a CPU, where those values would end the run inside the warm-up. `auto` picks by the number of pictures.
+//! Three presets: `scratch-high` holds the published values, made for 118,000 pictures and 500 epochs; `small` is for a few
+//! hundred pictures on a CPU, where those values would end the run inside the warm-up; `fine-tune` is for a network that starts
+//! from weights. `auto` picks by the beginning and the number of pictures (see `hyp_choice.rs`).
 //!
 //! Never reads pictures or labels. Source: the published `hyp.scratch-high.yaml`.
 
@@ -13,7 +14,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Map;
 use serde_json::Value;
 
+use super::freeze::Freeze;
 use super::hyp_choice::HypChoice;
+use super::hyp_choice::Start;
 use crate::engine::Device;
 use crate::engine::Rule;
 use crate::yolo::Model;
@@ -69,6 +72,9 @@ pub struct Hyp {
     pub dfl: f64,
     /// Positive weight of the class loss.
     pub cls_pw: f64,
+    /// Of a label's certainty a half of this share goes to each other class. The published trainer reads the value and does nothing
+    /// with it.
+    pub label_smoothing: f64,
     /// A new network starts with boxes of the median side of the train split's, instead of 15 cells as published. Small objects
     /// overlap those so little that on some hundred pictures their class may never be learnt.
     pub fit_first_boxes: bool,
@@ -117,6 +123,7 @@ impl Hyp {
             cls: 0.5,
             dfl: 1.5,
             cls_pw: 1.0,
+            label_smoothing: 0.0,
             fit_first_boxes: false,
             hsv_h: 0.015,
             hsv_s: 0.7,
@@ -164,6 +171,16 @@ impl Hyp {
         }
     }
 
+    /// Values for a network that starts from weights of another dataset.
+    ///
+    /// What it knows must not be washed out before the new head gives gradients that mean something: so the rate is a third of the
+    /// one from scratch, comes up from zero for biases, too, and is full after one epoch, since nothing but the head is far from
+    /// where it will end. AdamW, a step for every batch and a fast average are as in `small`: runs are short. The end of the rate
+    /// is at a twentieth, so that the last epochs still learn.
+    pub fn fine_tune() -> Self {
+        Self { lr0: 0.0005, lrf: 0.05, warmup_epochs: 1.0, warmup_min_batches: 20, fit_first_boxes: false, ..Self::small_data() }
+    }
+
     /// The optimizer's rule.
     pub fn rule(&self) -> Rule {
         match self.optimizer {
@@ -206,6 +223,7 @@ impl Hyp {
         }
         for (key, value) in [
             ("lrf", self.lrf),
+            ("label_smoothing", self.label_smoothing),
             ("momentum", self.momentum),
             ("warmup_momentum", self.warmup_momentum),
             ("hsv_h", self.hsv_h),
@@ -260,6 +278,8 @@ pub struct TrainConfig {
     pub model: Model,
     /// Weights to start from.
     pub weights: Option<PathBuf>,
+    /// These may give few of the network's parameters, not only most.
+    pub allow_partial: bool,
     pub epochs: usize,
     pub batch: BatchChoice,
     pub imgsz: u32,
@@ -271,6 +291,16 @@ pub struct TrainConfig {
     pub set: Map<String, Value>,
     /// The last epochs, that have no mosaic.
     pub close_mosaic: usize,
+    /// Parameters that are left as they are.
+    pub freeze: Freeze,
+    /// All classes are one.
+    pub single_cls: bool,
+    /// Training pictures with fewer labels are left out.
+    pub min_items: usize,
+    /// Pictures of rare and badly found classes come more often.
+    pub image_weights: bool,
+    /// Batches change their size.
+    pub multi_scale: bool,
     pub seed: u64,
     /// Epochs without a better one after which the run ends; 0: it never does.
     pub patience: usize,
@@ -293,6 +323,7 @@ impl TrainConfig {
             data: data.to_owned(),
             model: Model::dual(ModelSize::T),
             weights: None,
+            allow_partial: false,
             epochs: 100,
             batch: BatchChoice::Count(16),
             imgsz: 640,
@@ -302,6 +333,11 @@ impl TrainConfig {
             hyp: HypChoice::Auto,
             set: Map::new(),
             close_mosaic: 0,
+            freeze: Freeze::Nothing,
+            single_cls: false,
+            min_items: 0,
+            image_weights: false,
+            multi_scale: false,
             seed: 0,
             patience: 100,
             save_period: 0,
@@ -314,7 +350,8 @@ impl TrainConfig {
     /// # Errors
     /// A file that cannot be read, a key that is none, or a value that its key cannot take.
     pub fn resolve_hyp(&self, n_images: usize) -> Result<(Hyp, Vec<String>), ConfigError> {
-        let (hyp, mut notes) = self.hyp.resolve(n_images)?;
+        let start = if self.weights.is_some() { Start::Weights } else { Start::Scratch };
+        let (hyp, mut notes) = self.hyp.resolve(n_images, start)?;
         if !self.set.is_empty() {
             let changes: Vec<String> = self.set.iter().map(|(key, value)| format!("{key} {value}")).collect();
             notes.push(format!("hyper-parameters changed on top: {}", changes.join(", ")));
@@ -366,6 +403,12 @@ pub enum ConfigError {
     Hyp { reason: String, path: PathBuf },
     #[error("hyper-parameters: {reason}")]
     Set { reason: String },
+    #[error("layer {layer} cannot be frozen, the network has {n_layers}")]
+    FreezeLayer { layer: usize, n_layers: usize },
+    #[error("no parameter's name contains {name:?}, so it cannot be frozen")]
+    FreezeName { name: String },
+    #[error("with all layers frozen there is nothing left to train")]
+    FreezeAll,
 }
 
 impl ConfigError {
@@ -375,7 +418,13 @@ impl ConfigError {
             Self::Zero { option } => format!("give --{option} a number from 1 up"),
             Self::TooLarge { .. } => "usual sizes are 320 to 1280".into(),
             Self::Name { .. } => "give --name a name without slashes, and the folder with --project".into(),
-            Self::ReadHyp { .. } => "--hyp takes auto, small, scratch-high, or the path of a YAML file".into(),
+            Self::ReadHyp { .. } => "--hyp takes auto, small, fine-tune, scratch-high, or the path of a YAML file".into(),
+            Self::FreezeLayer { n_layers, .. } => format!(
+                "layers are counted from 0; --freeze 10 freezes the first ten, and at most {} can be frozen",
+                n_layers.saturating_sub(1)
+            ),
+            Self::FreezeName { .. } => "names are those of weight files, such as model.4.cv2.0.cv1.conv.weight".into(),
+            Self::FreezeAll => "freeze fewer layers: the last one is the head".into(),
             Self::Set { .. } => "`run.yaml` of any run lists all keys with their values under `hyp`".into(),
             Self::Hyp { .. } => "the file holds a line `key: number` for each value, such as `lr0: 0.01`".into(),
         }
@@ -421,6 +470,7 @@ mod tests {
             batch: BatchChoice::Auto,
             device: Device::Cuda(1),
             hyp: HypChoice::Given(Box::new(Hyp::small_data())),
+            freeze: Freeze::Layers(vec![1, 2]),
             set: [("lr0".to_owned(), 0.5.into()), ("optimizer".to_owned(), "sgd".into())].into_iter().collect(),
             seed: u64::MAX,
             ..config()

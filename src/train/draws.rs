@@ -20,6 +20,8 @@ pub(super) enum Stage {
     PartnerMosaic = 8,
     PartnerPerspective = 9,
     PartnerCopyPaste = 10,
+    /// Of a batch of pictures, by its position.
+    Side = 11,
 }
 
 /// The draws of one stage of one sample.

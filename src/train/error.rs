@@ -81,7 +81,12 @@ impl TrainError {
                 Some("take a smaller --imgsz or --model, or end what else uses the GPU (`nvidia-smi` shows it)".into())
             }
             Self::BatchTooLarge { batch, largest, nominal, .. } => Some(accumulation_hint(*batch, *largest, *nominal)),
-            Self::Transfer { .. } => Some("name the model that the weights belong to with --model, or leave --weights out".into()),
+            Self::Transfer { taken: 0, .. } => {
+                Some("name the model that the weights belong to with --model, or leave --weights out".into())
+            }
+            Self::Transfer { .. } => {
+                Some("name the model that the weights belong to with --model, or take what fits with --allow-partial".into())
+            }
             Self::Diverged { .. } => {
                 Some("go on from the last good state with a lower learning rate: `boxwright train --resume --lr-scale 0.5`".into())
             }

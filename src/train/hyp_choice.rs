@@ -3,8 +3,9 @@
 //! In:  the choice of a person, the number of training pictures.
 //! Out: the [`Hyp`] that the run really uses, and what is worth telling about it.
 //!
-//! Only what takes effect is listed: a key of a `hyp.yaml` that this version does not use is told, never taken in silence. Single
-//! values are given by key, as in such a file; a key that nothing knows is an error there.
+//! Only what takes effect is listed: a key of a `hyp.yaml` that this version does not use is told, never taken in silence, and so
+//! are those that the published files have and nothing ever used. Single values are given by key, as in such a file; a key that
+//! nothing knows is an error there.
 //!
 //! Never reads pictures or labels. Source: the published `hyp.scratch-high.yaml`.
 
@@ -18,14 +19,20 @@ use super::config::ConfigError;
 use super::config::Hyp;
 use super::config::SMALL_DATASET;
 
+/// Keys of the published files that have no effect in the published trainer either: leftovers of detectors with anchors.
+const WITHOUT_EFFECT: [&str; 5] = ["obj", "obj_pw", "iou_t", "anchor_t", "anchors"];
+/// Focal loss, which is off at 0, as it is in the published files.
+const FOCAL: &str = "fl_gamma";
+
 /// Where the hyper-parameters of a run come from.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HypChoice {
-    /// `small` below [`SMALL_DATASET`] pictures, else `scratch-high`.
+    /// `fine-tune` with start weights, else `small` below [`SMALL_DATASET`] pictures, else `scratch-high`.
     #[default]
     Auto,
     Small,
+    FineTune,
     ScratchHigh,
     File(PathBuf),
     /// Values set one by one, such as in a window.
@@ -33,22 +40,26 @@ pub enum HypChoice {
 }
 
 impl HypChoice {
-    /// `auto`, `small`, `scratch-high`, or the path of a YAML file.
+    /// `auto`, `small`, `fine-tune`, `scratch-high`, or the path of a YAML file.
     pub fn parse(text: &str) -> Self {
         match text {
             "auto" => Self::Auto,
             "small" => Self::Small,
+            "fine-tune" => Self::FineTune,
             "scratch-high" => Self::ScratchHigh,
             path => Self::File(path.into()),
         }
     }
 
-    /// The hyper-parameters for a split of `n_images` pictures, and what is worth telling about the choice.
+    /// The hyper-parameters for a split of `n_images` pictures and this beginning, and what is worth telling about the choice.
     ///
     /// # Errors
     /// A file that cannot be read or has a value that its key cannot take.
-    pub fn resolve(&self, n_images: usize) -> Result<(Hyp, Vec<String>), ConfigError> {
+    pub fn resolve(&self, n_images: usize, start: Start) -> Result<(Hyp, Vec<String>), ConfigError> {
         match self {
+            Self::Auto if start == Start::Weights => {
+                Ok((Hyp::fine_tune(), vec!["hyper-parameters `fine-tune`, because training starts from weights".to_owned()]))
+            }
             Self::Auto if n_images < SMALL_DATASET => {
                 let note =
                     format!("hyper-parameters `small`, because the train split has fewer than {SMALL_DATASET} pictures ({n_images})");
@@ -59,11 +70,20 @@ impl HypChoice {
                 Ok((Hyp::scratch_high(), vec![note]))
             }
             Self::Small => Ok((Hyp::small_data(), vec![])),
+            Self::FineTune => Ok((Hyp::fine_tune(), vec![])),
             Self::ScratchHigh => Ok((Hyp::scratch_high(), vec![])),
             Self::File(path) => Hyp::read(path),
             Self::Given(hyp) => Ok((Hyp::clone(hyp), vec![])),
         }
     }
+}
+
+/// What a run begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// A new network.
+    Scratch,
+    Weights,
 }
 
 impl Hyp {
@@ -81,12 +101,15 @@ impl Hyp {
     pub fn parse(text: &str, path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
         let fault = |reason: String| ConfigError::Hyp { reason, path: path.to_owned() };
         let given: Map<String, Value> = serde_saphyr::from_str(text).map_err(|error| fault(first_line(&error.to_string())))?;
+        if let Some(gamma) = given.get(FOCAL).filter(|gamma| gamma.as_f64() != Some(0.0)) {
+            return Err(fault(format!("{FOCAL:?} is {gamma}, expected 0: focal loss is not offered")));
+        }
         let (hyp, unknown) = Self::scratch_high().changed(&given).map_err(fault)?;
-        let notes = match unknown.as_slice() {
-            [] => vec![],
-            keys => vec![format!("{}: this version does not use {}", path.display(), keys.join(", "))],
-        };
-        Ok((hyp, notes))
+        let (useless, unused): (Vec<String>, Vec<String>) =
+            unknown.into_iter().partition(|key| key == FOCAL || WITHOUT_EFFECT.contains(&key.as_str()));
+        let told = [("without effect, as in the published trainer", useless), ("this version does not use", unused)];
+        let notes = told.into_iter().filter(|(_, keys)| !keys.is_empty());
+        Ok((hyp, notes.map(|(what, keys)| format!("{}: {what}: {}", path.display(), keys.join(", "))).collect()))
     }
 
     /// The same values with some changed by key.
@@ -164,9 +187,15 @@ mod tests {
 
     #[test]
     fn a_hyp_file_changes_what_it_names_and_tells_what_is_not_used() {
-        let (hyp, notes) = parse("lr0: 0.1\nbox: 5\nlr_schedule: flat-cosine\namsgrad: false\nno_such: 1.0\nnor_this: 0.15\n").unwrap();
+        let (hyp, notes) =
+            parse("lr0: 0.1\nbox: 5\nlr_schedule: flat-cosine\namsgrad: false\nno_such: 1.0\nobj: 0.7\nfl_gamma: 0.0\nnor_this: 0.15\n")
+                .unwrap();
         assert_eq!(hyp, Hyp { lr0: 0.1, box_gain: 5.0, lr_schedule: LrSchedule::FlatCosine, amsgrad: false, ..Hyp::scratch_high() });
-        assert_eq!(notes, ["hyp.yaml: this version does not use no_such, nor_this"]);
+        let expected = [
+            "hyp.yaml: without effect, as in the published trainer: obj, fl_gamma",
+            "hyp.yaml: this version does not use: no_such, nor_this",
+        ];
+        assert_eq!(notes, expected);
     }
 
     #[test]
@@ -178,6 +207,7 @@ mod tests {
             ("fliplr: 2", "\"fliplr\" is 2, expected 0 to 1"),
             ("mosaic: -1", "\"mosaic\" is -1, expected 0 to 1"),
             ("perspective: 0.01", "\"perspective\" is 0.01, expected 0 to 0.001"),
+            ("fl_gamma: 1.5", "\"fl_gamma\" is 1.5, expected 0"),
             ("amsgrad: 3", "\"amsgrad\" is 3, expected true or false"),
             ("lr_schedule: steep", "unknown variant `steep`, expected one of `linear`"),
             ("optimizer: newton", "unknown variant `newton`, expected"),
@@ -196,11 +226,21 @@ mod tests {
     }
 
     #[test]
-    fn auto_picks_by_the_number_of_pictures_and_says_so() {
-        let (hyp, notes) = HypChoice::parse("auto").resolve(128).unwrap();
-        assert_eq!((hyp, notes.len()), (Hyp::small_data(), 1));
-        assert_eq!(HypChoice::Auto.resolve(SMALL_DATASET).unwrap().0, Hyp::scratch_high());
-        assert!(matches!(HypChoice::parse("no/such.yaml").resolve(1), Err(ConfigError::ReadHyp { .. })));
+    fn auto_picks_by_the_beginning_and_the_number_of_pictures_and_says_so() {
+        let auto = |n_images, start| HypChoice::parse("auto").resolve(n_images, start).unwrap();
+        for (n_images, start, expected) in [
+            (128, Start::Scratch, Hyp::small_data()),
+            (SMALL_DATASET, Start::Scratch, Hyp::scratch_high()),
+            (128, Start::Weights, Hyp::fine_tune()),
+            (SMALL_DATASET, Start::Weights, Hyp::fine_tune()),
+        ] {
+            let (hyp, notes) = auto(n_images, start);
+            assert_eq!((hyp, notes.len()), (expected, 1));
+        }
+        let named = |name: &str| HypChoice::parse(name).resolve(128, Start::Weights).unwrap();
+        assert_eq!(named("small"), (Hyp::small_data(), vec![]));
+        assert_eq!(named("fine-tune"), (Hyp::fine_tune(), vec![]));
+        assert!(matches!(HypChoice::parse("no/such.yaml").resolve(1, Start::Scratch), Err(ConfigError::ReadHyp { .. })));
     }
 
     #[test]

@@ -20,7 +20,9 @@ use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
 use super::error::TrainError;
+use super::image_weights::Orders;
 use super::loader_clock::LoaderClock;
+use super::multi_scale;
 use super::paint::Painter;
 use super::recipe::Recipe;
 use super::recipe::Stream;
@@ -44,6 +46,10 @@ pub struct LoaderOptions {
     /// Position of the first batch, counted over all epochs.
     pub first_batch: usize,
     pub n_workers: usize,
+    /// Sides that whole batches may have (see `multi_scale.rs`); none: always the run's own.
+    pub sides: Vec<u32>,
+    /// Where the samples of each epoch come from (see `image_weights.rs`); `None`: every picture once, shuffled.
+    pub orders: Option<Arc<Orders>>,
 }
 
 /// A batch ready for the network.
@@ -52,6 +58,8 @@ pub struct Batch {
     pub epoch: usize,
     /// Pictures; the last batch of an epoch may have fewer.
     pub n_images: usize,
+    /// Height and width of the pictures.
+    pub side: u32,
     /// What they show, by index into the train set; of a mosaic the picture that it was made for.
     pub images: Vec<usize>,
     /// (n, height, width, 3), RGB.
@@ -69,6 +77,7 @@ pub struct Loader {
     next: usize,
     remaining: usize,
     clock: Arc<LoaderClock>,
+    orders: Option<Arc<Orders>>,
 }
 
 /// Worker threads for this machine: decoding and colours cost little beside a training step on the CPU, and are all that the
@@ -110,7 +119,7 @@ impl Loader {
         let total = batches_per_epoch(set.images.len(), options.batch) * options.n_epochs;
         let remaining = total.saturating_sub(options.first_batch);
         let clock = Arc::default();
-        let mut loader = Self { channels: Vec::new(), workers: Vec::new(), next: 0, remaining, clock };
+        let mut loader = Self { channels: Vec::new(), workers: Vec::new(), next: 0, remaining, clock, orders: options.orders.clone() };
         for index in 0..options.n_workers.max(1) {
             let (sender, receiver) = bounded(AHEAD);
             let (set, options, clock) = (Arc::clone(set), options.clone(), Arc::clone(&loader.clock));
@@ -157,6 +166,9 @@ impl Iterator for Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
+        if let Some(orders) = &self.orders {
+            orders.close();
+        }
         // Without receivers the next send fails, and the threads return.
         self.channels.clear();
         for worker in self.workers.drain(..) {
@@ -170,14 +182,24 @@ fn work(set: &TrainSet, options: &LoaderOptions, positions: impl Iterator<Item =
     let n_images = set.images.len();
     let per_epoch = batches_per_epoch(n_images, options.batch);
     let mut maker = Maker { set, options, painter: Painter::default(), clock };
-    let mut order = (usize::MAX, Vec::new());
+    let mut order = (usize::MAX, Arc::default());
     for position in positions {
         let (epoch, index) = (position / per_epoch, position % per_epoch);
         if order.0 != epoch {
-            order = (epoch, epoch_order(options.stream.seed, epoch, n_images));
+            let samples = match &options.orders {
+                None => Arc::new(epoch_order(options.stream.seed, epoch, n_images)),
+                Some(orders) => match orders.wait(epoch) {
+                    Some(samples) => samples,
+                    None => return,
+                },
+            };
+            order = (epoch, samples);
         }
         let first = index * options.batch;
-        let batch = maker.batch(epoch, &order.1[first..(first + options.batch).min(n_images)]);
+        let mut batch = maker.batch(epoch, &order.1[first..(first + options.batch).min(n_images)]);
+        if !options.sides.is_empty() && batch.n_images == options.batch.min(n_images) {
+            multi_scale::resize(&mut batch, multi_scale::side_at(&options.sides, options.stream.seed, position));
+        }
         let made = Instant::now();
         if sender.send(batch).is_err() {
             return;
@@ -200,6 +222,7 @@ impl Maker<'_> {
         let mut batch = Batch {
             epoch,
             n_images: samples.len(),
+            side: self.set.imgsz,
             images: samples.iter().map(|sample| sample % self.set.images.len()).collect(),
             pixels: vec![0; samples.len() * sample_len],
             truth: vec![0.0; samples.len() * truth_len],
@@ -272,6 +295,7 @@ mod tests {
     use super::*;
     use crate::geom::Size;
     use crate::geom::Xyxy;
+    use std::collections::HashSet;
 
     fn set(n_images: usize) -> Arc<TrainSet> {
         let images = (0..n_images).map(|index| drawn(Size::square(64), Xyxy::new(index as f32, 0.0, index as f32 + 8.0, 8.0))).collect();
@@ -288,7 +312,16 @@ mod tests {
     }
 
     fn options() -> LoaderOptions {
-        LoaderOptions { stream: stream(everything(), 10), truth_rows: 16, batch: 3, n_epochs: 3, first_batch: 0, n_workers: 1 }
+        LoaderOptions {
+            stream: stream(everything(), 10),
+            truth_rows: 16,
+            batch: 3,
+            n_epochs: 3,
+            first_batch: 0,
+            n_workers: 1,
+            sides: vec![],
+            orders: None,
+        }
     }
 
     /// Without anything that moves boxes.
@@ -315,6 +348,42 @@ mod tests {
         hashes.sort_unstable();
         hashes.dedup();
         assert_eq!(hashes.len(), 12, "no batch comes twice");
+    }
+
+    #[test]
+    fn whole_batches_change_their_size_and_nothing_else() {
+        let set = set(10);
+        let options = LoaderOptions { n_epochs: 20, ..options() };
+        let plain = all(&set, options.clone());
+        let sides = vec![32, 64, 96];
+        let scaled = all(&set, LoaderOptions { sides: sides.clone(), n_workers: 3, ..options });
+        let mut seen = HashSet::new();
+        for (position, (plain, scaled)) in plain.iter().zip(&scaled).enumerate() {
+            let side = if plain.n_images == 3 { multi_scale::side_at(&sides, 11, position) } else { 64 };
+            assert_eq!((scaled.side, &scaled.images, scaled.epoch), (side, &plain.images, plain.epoch));
+            assert_eq!(scaled.pixels.len(), scaled.n_images * side as usize * side as usize * 3);
+            for (scaled, plain) in scaled.truth.chunks(5).zip(plain.truth.chunks(5)) {
+                let factor = side as f32 / 64.0;
+                assert!(scaled[0] == plain[0] && scaled[1..].iter().zip(&plain[1..]).all(|(a, b)| (a - b * factor).abs() < 1e-4));
+            }
+            seen.insert(side);
+        }
+        assert_eq!(seen.len(), 3);
+    }
+
+    #[test]
+    fn samples_of_an_epoch_may_be_given_and_are_waited_for() {
+        let set = set(4);
+        let orders = Arc::new(Orders::default());
+        let options = LoaderOptions { batch: 2, n_epochs: 3, n_workers: 2, orders: Some(Arc::clone(&orders)), ..plain(4) };
+        let mut loader = Loader::start(&set, &options).unwrap();
+        orders.publish(0, vec![3, 7, 1, 11]);
+        let first: Vec<Batch> = loader.by_ref().take(2).collect();
+        assert_eq!(first.iter().flat_map(|batch| batch.images.clone()).collect::<Vec<_>>(), [3, 3, 1, 3]);
+        orders.publish(1, vec![0, 0, 2, 2]);
+        assert_eq!(loader.by_ref().take(2).flat_map(|batch| batch.images).collect::<Vec<_>>(), [0, 0, 2, 2]);
+        // The third epoch is never told: the threads end all the same.
+        drop(loader);
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub struct Progress {
     /// Epochs with their validation.
     pub epochs_done: usize,
     pub best: Option<Best>,
+    /// Figures of the last validation of an epoch.
+    #[serde(default)]
+    pub newest: Option<Metrics>,
     /// Epoch from which on patience counts, where it began anew.
     pub waits_since: usize,
     /// Images of the train set, which say what a position means.

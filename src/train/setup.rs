@@ -18,8 +18,12 @@ use super::config::TrainConfig;
 use super::error::TrainError;
 use super::event::TrainEvent;
 use super::event::TrainStage;
+use super::freeze::Freeze;
+use super::freeze::Saving;
+use super::image_weights::ImageWeights;
 use super::loader;
 use super::memory;
+use super::multi_scale;
 use super::recipe::Stream;
 use super::reporter::Sink;
 use super::schedule::Schedule;
@@ -37,8 +41,8 @@ use crate::eval::Validator;
 use crate::yolo::Network;
 use crate::yolo::weights;
 
-/// Share of the parameters that start weights must give.
-const MIN_TRANSFER: f64 = 0.5;
+/// Share of the parameters that start weights must give, unless few are allowed.
+const MIN_TRANSFER: f64 = 0.8;
 /// Share of broken pictures from which the note about them is a warning.
 const MANY_BROKEN: f64 = 0.01;
 
@@ -60,6 +64,10 @@ pub(super) struct Setup {
     /// What all recipes have in common.
     pub(super) stream: Stream,
     pub(super) truth_rows: usize,
+    /// Sides of whole batches; none: always the run's own.
+    pub(super) sides: Vec<u32>,
+    /// Where pictures of rare and badly found classes are to come more often.
+    pub(super) image_weights: Option<ImageWeights>,
     pub(super) validator: Validator,
     pub(super) batch: usize,
     pub(super) schedule: Schedule,
@@ -78,7 +86,10 @@ impl Setup {
         if let Device::Cuda(index) = config.device {
             cuda::open(index)?;
         }
-        let dataset = Dataset::open(&config.data)?;
+        let mut dataset = Dataset::open(&config.data)?;
+        if config.single_cls {
+            dataset.merge_classes();
+        }
         notes.extend(dataset.notes.iter().cloned());
 
         // Half of what is free for pictures: the other half is for the step, and for everybody else.
@@ -87,12 +98,14 @@ impl Setup {
         let mut validator = Validator::new(&dataset, val_options, usize::try_from(keep_bytes / 8).unwrap_or(usize::MAX))?;
         let mut network = Network::new(config.model, dataset.names.len(), config.seed);
         if let Some(path) = config.weights.as_ref().filter(|_| start == Start::New) {
-            take_weights(&mut network, path, &mut notes)?;
+            take_weights(&mut network, path, config.allow_partial, &mut notes)?;
         }
+        config.freeze.apply(&mut network.params)?;
         let mut preparing = |done, total| sink(TrainEvent::Progress { stage: TrainStage::Preparing, done, total });
-        let Some(set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
+        let Some(mut set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
             return Err(TrainError::Cancelled);
         };
+        notes.extend(few_items_note(&mut set, config.min_items)?);
         let (hyp, hyp_notes) = config.resolve_hyp(set.images.len())?;
         notes.extend(hyp_notes);
         if let Some(side) = set.median_side().filter(|_| hyp.fit_first_boxes && config.weights.is_none()) {
@@ -104,7 +117,14 @@ impl Setup {
         let mosaic_ends = config.epochs.saturating_sub(config.close_mosaic);
         let stream = Stream { hyp: hyp.clone(), seed: config.seed, n_images: set.images.len(), mosaic_ends };
         let truth_rows = truth_rows(&set, &stream, config.epochs);
-        let spec = StepSpec { side: set.imgsz as usize, truth_rows, hyp: hyp.clone(), weight_decay: 0.0 };
+        let sides = if config.multi_scale { multi_scale::sides(config.imgsz) } else { Vec::new() };
+        if !sides.is_empty() {
+            notes.push(format!("multi-scale: batches have {sides:?} pixels a side, memory is planned for the largest"));
+        }
+        let image_weights = config.image_weights.then(|| ImageWeights::new(&set, dataset.names.len()));
+        // Memory is counted for the largest input.
+        let side = sides.last().map_or(set.imgsz, |side| set.imgsz.max(*side)) as usize;
+        let spec = StepSpec { side, truth_rows, hyp: hyp.clone(), weight_decay: 0.0 };
         let fit = Fit { network: &network, spec: &spec, set: &set, device: config.device };
         let batch = match config.batch {
             BatchChoice::Count(batch) => {
@@ -120,17 +140,38 @@ impl Setup {
         let schedule = Schedule::new(&hyp, batch, loader::batches_per_epoch(set.images.len(), batch), config.epochs);
         let n_parameters = n_trained(&network.params);
         let spec = StepSpec { weight_decay: schedule.weight_decay(), ..spec };
+        let shapes = multi_scale::shapes(set.images.len(), batch, set.imgsz, &sides);
         let mut stops = false;
-        let stepper = Stepper::new(network, spec, &loader::batch_sizes(set.images.len(), batch), config.device, &mut |done, total| {
+        let mut stepper = Stepper::new(network, spec.clone(), &shapes, config.device, &mut |done, total| {
             stops |= sink(TrainEvent::Progress { stage: TrainStage::Planning, done: done as u64, total: total as u64 }).is_break();
         })?;
         if stops {
             return Err(TrainError::Cancelled);
         }
+        if config.freeze != Freeze::Nothing {
+            let precision = stepper.precision();
+            let saving = Saving::of(stepper.average()?, &spec, batch.min(set.images.len()), precision);
+            notes.push(saving.note(&config.freeze));
+        }
         if let Some(reason) = stepper.fallback() {
             notes.push(format!("WARNING: the GPU's work cannot be captured as a graph and is given to it piece by piece: {reason}"));
         }
-        Ok(Self { config, hyp, dataset, set: Arc::new(set), stream, truth_rows, validator, batch, schedule, stepper, n_parameters, notes })
+        Ok(Self {
+            config,
+            hyp,
+            dataset,
+            set: Arc::new(set),
+            stream,
+            truth_rows,
+            sides,
+            image_weights,
+            validator,
+            batch,
+            schedule,
+            stepper,
+            n_parameters,
+            notes,
+        })
     }
 
     pub(super) fn batches_per_epoch(&self) -> usize {
@@ -155,12 +196,13 @@ impl Setup {
 }
 
 /// Takes what fits from weights.
-fn take_weights(network: &mut Network, path: &Path, notes: &mut Vec<String>) -> Result<(), TrainError> {
+fn take_weights(network: &mut Network, path: &Path, allow_partial: bool, notes: &mut Vec<String>) -> Result<(), TrainError> {
     let (source, _) = weights::load(path)?;
     let report = weights::transfer(network, &source);
     let total = report.taken + report.skipped.len();
     let reason = report.skipped.first().map(|(name, reason)| format!("{name}: {reason}")).unwrap_or_default();
-    if (report.taken as f64) < MIN_TRANSFER * total as f64 {
+    let enough = if allow_partial { f64::MIN_POSITIVE } else { MIN_TRANSFER };
+    if (report.taken as f64) < enough * total as f64 {
         return Err(TrainError::Transfer { taken: report.taken, total, reason, path: path.to_owned() });
     }
     let skipped = match report.skipped.len() {
@@ -170,6 +212,14 @@ fn take_weights(network: &mut Network, path: &Path, notes: &mut Vec<String>) -> 
     };
     notes.push(format!("start weights {}: {} of {total} parameters taken{skipped}", path.display(), report.taken));
     Ok(())
+}
+
+/// Leaves out pictures with few labels, and says how many.
+fn few_items_note(set: &mut TrainSet, min_items: usize) -> Result<Option<String>, TrainError> {
+    let all = set.images.len();
+    let [few, none] = set.leave_out_below(min_items)?;
+    let note = || format!("{few} of {all} training pictures have fewer than {min_items} labels ({none} have none) and are left out");
+    Ok((few > 0).then(note))
 }
 
 /// What is worth telling about pictures that are left out or do not fit into memory.
@@ -212,5 +262,5 @@ fn copy_paste_note(set: &TrainSet, hyp: &Hyp) -> Option<String> {
 
 /// Values that the optimizer changes.
 fn n_trained(params: &Params) -> usize {
-    params.specs.iter().filter(|spec| spec.kind.is_trained()).map(crate::engine::ParamSpec::len).sum()
+    params.ids().filter(|&id| params.is_trained(id)).map(|id| params.spec(id).len()).sum()
 }

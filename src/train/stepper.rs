@@ -50,6 +50,21 @@ pub struct StepSpec {
     pub weight_decay: f64,
 }
 
+/// The shape of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchShape {
+    pub n_images: usize,
+    /// Of the square input.
+    pub side: usize,
+}
+
+impl BatchShape {
+    /// What a step of this shape has in common with those of `spec`.
+    fn spec(self, spec: &StepSpec) -> StepSpec {
+        StepSpec { side: self.side, ..spec.clone() }
+    }
+}
+
 /// A training step planned for one batch size.
 pub struct PlannedStep {
     pub n_images: usize,
@@ -79,6 +94,7 @@ impl PlannedStep {
             cls_gain: hyp.cls as f32,
             dfl_gain: hyp.dfl as f32,
             cls_pw: hyp.cls_pw as f32,
+            label_smoothing: hyp.label_smoothing as f32,
             ..LossSpec::published(network.n_classes, network.model.dual)
         };
         let loss = graph.append_loss(spec.truth_rows, loss_spec);
@@ -126,7 +142,7 @@ enum On {
 }
 
 impl Stepper {
-    /// Brings a network to a device and plans the steps of every batch size of `sizes`. `check_in(done, total)` hears of each
+    /// Brings a network to a device and plans the steps of every batch shape. `check_in(done, total)` hears of each
     /// convolution that a GPU planned.
     ///
     /// # Errors
@@ -134,16 +150,16 @@ impl Stepper {
     pub fn new(
         network: Network,
         spec: StepSpec,
-        sizes: &[usize],
+        shapes: &[BatchShape],
         device: Device,
         check_in: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
         let on = match device {
-            Device::Cpu => On::Cpu(Box::new(OnCpu::new(network, &spec, sizes))),
+            Device::Cpu => On::Cpu(Box::new(OnCpu::new(network, &spec, shapes))),
             #[cfg(feature = "cuda")]
             Device::Cuda(ordinal) => {
                 let runtime = crate::engine::cuda::runtime::Runtime::open_default(ordinal)?;
-                return Self::on_gpu(network, spec, sizes, &runtime, check_in);
+                return Self::on_gpu(network, spec, shapes, &runtime, check_in);
             }
             #[cfg(not(feature = "cuda"))]
             Device::Cuda(_) => {
@@ -159,15 +175,15 @@ impl Stepper {
     pub fn on_gpu(
         network: Network,
         spec: StepSpec,
-        sizes: &[usize],
+        shapes: &[BatchShape],
         runtime: &Arc<crate::engine::cuda::runtime::Runtime>,
         check_in: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, CudaError> {
-        let on = On::Cuda(Box::new(gpu::OnGpu::new(network, &spec, sizes, runtime, check_in)?));
+        let on = On::Cuda(Box::new(gpu::OnGpu::new(network, &spec, shapes, runtime, check_in)?));
         Ok(Self { spec, n_steps: 0, on })
     }
 
-    /// Computes a batch, which must have one of the planned sizes, and ends with an update where there are settings for one;
+    /// Computes a batch, which must have one of the planned shapes, and ends with an update where there are settings for one;
     /// else gradients are kept for the next. Returns what was finished meanwhile.
     pub fn step(&mut self, batch: &Batch, update: Option<&StepSettings>) -> Result<Option<StepOutcome>, CudaError> {
         let step = self.n_steps;
@@ -273,7 +289,7 @@ impl Stepper {
 
 /// A step's executor.
 struct StepExecutor {
-    n_images: usize,
+    shape: BatchShape,
     executor: Executor,
     input: TensorId,
     truth: TensorId,
@@ -281,8 +297,10 @@ struct StepExecutor {
 }
 
 struct OnCpu {
-    /// One for each batch size.
+    /// One for each batch shape. They share one arena.
     executors: Vec<StepExecutor>,
+    /// Which of them has it.
+    holder: usize,
     network: Network,
     average: Network,
     gradients: Params,
@@ -292,14 +310,18 @@ struct OnCpu {
 }
 
 impl OnCpu {
-    fn new(network: Network, spec: &StepSpec, sizes: &[usize]) -> Self {
-        let executor = |&size: &usize| {
-            let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::new(&network, spec, size);
-            StepExecutor { n_images, executor: Executor::new(plan), input, truth, items }
+    fn new(network: Network, spec: &StepSpec, shapes: &[BatchShape]) -> Self {
+        let executor = |&shape: &BatchShape| {
+            let PlannedStep { plan, input, truth, items, .. } = PlannedStep::new(&network, &shape.spec(spec), shape.n_images);
+            StepExecutor { shape, executor: Executor::without_arena(plan), input, truth, items }
         };
+        let mut executors: Vec<StepExecutor> = shapes.iter().map(executor).collect();
+        let holder = (0..executors.len()).max_by_key(|&index| executors[index].executor.plan.arena_bytes).expect("a batch has a shape");
+        executors[holder].executor.make_arena();
         let zeros = network.params.zeros_like();
         Self {
-            executors: sizes.iter().map(executor).collect(),
+            executors,
+            holder,
             average: network.clone(),
             memory: Memory::new(spec.hyp.rule(), &network.params),
             gradients: zeros,
@@ -320,7 +342,13 @@ impl OnCpu {
     }
 
     fn forward_backward(&mut self, batch: &Batch) -> [f32; 4] {
-        let step = self.executors.iter_mut().find(|step| step.n_images == batch.n_images).expect("every batch size has an executor");
+        let shape = BatchShape { n_images: batch.n_images, side: batch.side as usize };
+        let index = self.executors.iter().position(|step| step.shape == shape).expect("every batch shape has an executor");
+        if let Ok([step, holder]) = self.executors.get_disjoint_mut([index, self.holder]) {
+            step.executor.take_arena(&mut holder.executor);
+            self.holder = index;
+        }
+        let step = &mut self.executors[index];
         step.executor.write_bytes(step.input, &batch.pixels);
         step.executor.write(step.truth, &batch.truth);
         step.executor.run(&mut self.network.params, &mut self.gradients);
@@ -381,13 +409,14 @@ impl OnCpu {
 
     fn planned_bytes(&self) -> u64 {
         let parameters = self.network.params.values.len() * size_of::<f32>();
-        let arenas: usize = self
+        let step = self
             .executors
             .iter()
             .map(|step| step.executor.plan.memory(&self.network.params))
             .map(|memory| memory.activations + memory.workspace)
-            .sum();
-        (arenas + (2 + self.memory.arenas.len()) * parameters) as u64
+            .max()
+            .unwrap_or(0);
+        (step + (2 + self.memory.arenas.len()) * parameters) as u64
     }
 }
 
@@ -397,7 +426,7 @@ mod gpu {
 
     use std::sync::Arc;
 
-    use super::{MAX_GRAD_NORM, PlannedStep, StepOutcome, StepSpec};
+    use super::{BatchShape, MAX_GRAD_NORM, PlannedStep, StepOutcome, StepSpec};
     use crate::engine::cuda::Precision;
     use crate::engine::cuda::error::CudaError;
     use crate::engine::cuda::optimizer::{Results, Settings};
@@ -440,18 +469,19 @@ mod gpu {
         pub(super) fn new(
             network: Network,
             spec: &StepSpec,
-            sizes: &[usize],
+            shapes: &[BatchShape],
             runtime: &Arc<Runtime>,
             check_in: &mut dyn FnMut(usize, usize),
         ) -> Result<Self, CudaError> {
             let precision = runtime.precision();
             let trained = joined(&network);
-            let plan = |&size: &usize| {
-                let PlannedStep { n_images, plan, input, truth, items } = PlannedStep::for_gpu(&trained, spec, size, precision);
+            let plan = |shape: &BatchShape| {
+                let PlannedStep { n_images, plan, input, truth, items } =
+                    PlannedStep::for_gpu(&trained, &shape.spec(spec), shape.n_images, precision);
                 StepPlan { n_images, plan, input, truth, items }
             };
             let rule = spec.hyp.rule();
-            let training = Training::new(runtime, sizes.iter().map(plan).collect(), &trained.params, rule, check_in)?;
+            let training = Training::new(runtime, shapes.iter().map(plan).collect(), &trained.params, rule, check_in)?;
             let table = trained.params.zeros_like();
             Ok(Self { training, table, precision, on_its_way: None, average: network, is_fresh: true })
         }
@@ -572,6 +602,7 @@ mod tests {
     use crate::yolo::{Model, ModelSize};
 
     const SIDE: usize = 64;
+    const SHAPES: [BatchShape; 2] = [BatchShape { n_images: 2, side: SIDE }, BatchShape { n_images: 1, side: SIDE }];
 
     fn network() -> Network {
         Network::new(Model::dual(ModelSize::T), 2, 3)
@@ -584,7 +615,7 @@ mod tests {
     /// Pictures with a bright square each, and its box.
     fn batch(n_images: usize, seed: usize) -> Batch {
         let (images, pixels) = ((0..n_images).collect(), vec![50; n_images * SIDE * SIDE * 3]);
-        let mut batch = Batch { epoch: 0, n_images, images, pixels, truth: Vec::new(), faults: vec![] };
+        let mut batch = Batch { epoch: 0, n_images, side: SIDE as u32, images, pixels, truth: Vec::new(), faults: vec![] };
         for (index, pixels) in batch.pixels.chunks_exact_mut(SIDE * SIDE * 3).enumerate() {
             let left = 4 + (index * 7 + seed * 5) % 24;
             for y in 16..48 {
@@ -603,7 +634,7 @@ mod tests {
     fn no_progress(_: usize, _: usize) {}
 
     fn on_cpu(optimizer: OptimizerKind) -> Stepper {
-        Stepper::new(network(), spec(optimizer), &[2, 1], Device::Cpu, &mut no_progress).unwrap()
+        Stepper::new(network(), spec(optimizer), &SHAPES, Device::Cpu, &mut no_progress).unwrap()
     }
 
     #[test]
@@ -635,7 +666,7 @@ mod tests {
 
     #[test]
     fn a_gpu_that_is_not_there_says_what_to_do() {
-        let error = Stepper::new(network(), spec(OptimizerKind::Sgd), &[1], Device::Cuda(99), &mut no_progress).err().unwrap();
+        let error = Stepper::new(network(), spec(OptimizerKind::Sgd), &SHAPES, Device::Cuda(99), &mut no_progress).err().unwrap();
         assert!(error.hint().is_some(), "{error}");
     }
 
@@ -671,7 +702,7 @@ mod tests {
             let _turn = test_gpu();
             for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW] {
                 let runtime = Runtime::open(0, Precision::F32).unwrap();
-                let mut gpu = Stepper::on_gpu(network(), spec(optimizer), &[2, 1], &runtime, &mut no_progress).unwrap();
+                let mut gpu = Stepper::on_gpu(network(), spec(optimizer), &SHAPES, &runtime, &mut no_progress).unwrap();
                 let mut cpu = on_cpu(optimizer);
                 let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
                 assert_eq!(ours.iter().map(|outcome| outcome.step).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
@@ -704,12 +735,14 @@ mod tests {
             let hyp = Hyp::small_data();
             let stream = Stream { hyp: hyp.clone(), seed, n_images: set.images.len(), mosaic_ends: 38 };
             let truth_rows = truth_rows(&set, &stream, 38);
-            let options = LoaderOptions { stream, truth_rows, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4 };
+            let options =
+                LoaderOptions { stream, truth_rows, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4, sides: vec![], orders: None };
             let spec = StepSpec { side: 160, truth_rows, hyp, weight_decay: 0.01 };
             let runtime = Runtime::open(0, precision).unwrap();
             let mut network = Network::new(Model::dual(ModelSize::T), 3, seed);
             network.start_with_boxes_of(set.median_side().unwrap());
-            let mut stepper = Stepper::on_gpu(network, spec, &[16], &runtime, &mut no_progress).unwrap();
+            let mut stepper =
+                Stepper::on_gpu(network, spec, &[BatchShape { n_images: 16, side: 160 }], &runtime, &mut no_progress).unwrap();
             let schedule = Schedule::new(&options.stream.hyp, 16, 8, 38);
             let mut losses = Vec::new();
             for (index, batch) in Loader::start(&set, &options).unwrap().take(300).enumerate() {

@@ -120,6 +120,22 @@ impl TrainSet {
         Ok(Some(set))
     }
 
+    /// Leaves out the pictures with fewer than `min_items` labels. Returns how many these are, and how many of them have none.
+    ///
+    /// # Errors
+    /// No picture is left.
+    pub fn leave_out_below(&mut self, min_items: usize) -> Result<[usize; 2], TrainError> {
+        let n_images = self.images.len();
+        let few = self.images.iter().filter(|image| image.labels.len() < min_items);
+        let counts = few.fold([0, 0], |[few, none], image| [few + 1, none + usize::from(image.labels.is_empty())]);
+        self.images.retain(|image| image.labels.len() >= min_items);
+        if self.images.is_empty() {
+            let reason = format!("every picture has fewer than {min_items} labels");
+            return Err(TrainError::NoTrainImages { n_images, reason });
+        }
+        Ok(counts)
+    }
+
     /// The median side of all boxes, in input pixels; the side of a box is the root of its area.
     pub fn median_side(&self) -> Option<f32> {
         let side = |image: &TrainImage, label: &Label| {
@@ -268,5 +284,18 @@ pub(super) mod tests {
         // Another picture under the same name would not lie where its composition says.
         set.images[0].fitted = Size::square(64);
         assert!(set.fitted_picture(0).unwrap_err().to_string().contains("changed its size"));
+    }
+
+    #[test]
+    fn pictures_with_few_labels_are_left_out_and_counted() {
+        let images = [0, 1, 3, 0, 2].map(|n_labels| {
+            let image = drawn(Size::square(64), Xyxy::new(0.0, 0.0, 64.0, 64.0));
+            TrainImage { labels: vec![image.labels[0]; n_labels], ..image }
+        });
+        let mut set = set_of(images.into(), 64);
+        assert_eq!(set.leave_out_below(0).unwrap(), [0, 0]);
+        assert_eq!(set.leave_out_below(2).unwrap(), [3, 2]);
+        assert_eq!(set.images.iter().map(|image| image.labels.len()).collect::<Vec<_>>(), [3, 2]);
+        assert!(matches!(set.leave_out_below(9), Err(TrainError::NoTrainImages { n_images: 2, .. })));
     }
 }

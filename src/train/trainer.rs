@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -174,6 +175,8 @@ impl Run<'_, '_> {
             n_epochs: setup.config.epochs,
             first_batch: self.progress.step,
             n_workers: loader::default_workers(setup.config.device),
+            sides: setup.sides.clone(),
+            orders: setup.image_weights.as_ref().map(|weights| Arc::clone(&weights.orders)),
         };
         let per_epoch = setup.batches_per_epoch();
         let mut told_faults = HashSet::new();
@@ -183,6 +186,7 @@ impl Run<'_, '_> {
             // It was interrupted in the validation.
             self.end_epoch(self.progress.epochs_done)?;
         }
+        self.draw_epoch();
         for batch in Loader::start(&self.setup.set, &options)? {
             self.obey()?;
             if self.reporter.stopped || self.has_waited_enough() {
@@ -205,6 +209,7 @@ impl Run<'_, '_> {
             }
             if (index + 1).is_multiple_of(per_epoch) {
                 self.end_epoch(epoch)?;
+                self.draw_epoch();
                 self.save_if_older(Duration::ZERO)?;
             } else {
                 self.save_if_older(SAVE_EVERY)?;
@@ -212,6 +217,13 @@ impl Run<'_, '_> {
         }
         self.flush()?;
         self.save_now()
+    }
+
+    /// Draws the samples of the epoch that the next step belongs to, where they depend on what was found.
+    fn draw_epoch(&self) {
+        let Some(weights) = &self.setup.image_weights else { return };
+        let epoch = self.progress.step / self.setup.batches_per_epoch();
+        weights.orders.publish(epoch, weights.order(self.setup.config.seed, epoch, self.progress.newest.as_ref()));
     }
 
     /// Whether no epoch was better for longer than the person wants to wait.
@@ -361,6 +373,7 @@ impl Run<'_, '_> {
         }
         let metrics = if validates {
             let Some(outcome) = self.validate(None)? else { return Ok(()) };
+            self.progress.newest = Some(outcome.metrics.clone());
             outcome.metrics
         } else {
             Metrics::default()

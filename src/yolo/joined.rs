@@ -18,7 +18,14 @@ fn partner(params: &Params, name: &str) -> Option<(String, String)> {
     let (block, rest) = name.split_once(".cv1.")?;
     // Only a `RepNCSP` has bottlenecks, which begin with a `RepConv`: two convolutions in train form, one in deploy form.
     let has = |part: &str| params.find(&format!("{block}.m.0.cv1.{part}.weight")).is_some();
-    (has("conv1.conv") || has("conv")).then(|| (format!("{block}.{JOINED}.{rest}"), format!("{block}.cv2.{rest}")))
+    (has("conv1.conv") || has("conv")).then_some(())?;
+    // Both learn alike, parameter by parameter, or they stay two.
+    let frozen = |conv: &str| {
+        let prefix = format!("{block}.{conv}.");
+        let of_conv = params.ids().filter(move |&id| params.spec(id).name.starts_with(&prefix));
+        of_conv.map(|id| params.frozen[id.0 as usize]).collect::<Vec<_>>()
+    };
+    (frozen("cv1") == frozen("cv2")).then(|| (format!("{block}.{JOINED}.{rest}"), format!("{block}.cv2.{rest}")))
 }
 
 /// The same network with joined pairs.
@@ -34,12 +41,14 @@ pub fn joined(network: &Network) -> Network {
             let mut dims = spec.dims.clone();
             dims[0] += from.spec(other_id).dims[0];
             let joined = params.add(ParamSpec { name, kind: spec.kind, dims });
+            params.frozen[joined.0 as usize] = from.frozen[id.0 as usize];
             let (first, second) = params.get_mut(joined).split_at_mut(spec.len());
             first.copy_from_slice(from.get(id));
             second.copy_from_slice(from.get(other_id));
             taken.push(other);
         } else if !taken.contains(&spec.name) {
             let copy = params.add(spec.clone());
+            params.frozen[copy.0 as usize] = from.frozen[id.0 as usize];
             params.get_mut(copy).copy_from_slice(from.get(id));
         }
     }

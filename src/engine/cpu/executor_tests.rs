@@ -81,7 +81,7 @@ struct Step {
 impl Step {
     /// The sum of all outputs times their seeds, and the gradients of parameters.
     fn run(&mut self) -> (f64, Params) {
-        self.executor.arena.fill(f32::NAN);
+        self.executor.arena.values_mut().fill(f32::NAN);
         self.executor.scratch.fill(f32::NAN);
         for (id, values) in &self.inputs {
             self.executor.write(*id, values);

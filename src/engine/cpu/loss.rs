@@ -196,10 +196,17 @@ fn level_loss(
             for positive in positives[from..].iter().take_while(|positive| positive.pixel < pixels.end) {
                 let at = positive.pixel - pixels.start;
 
-                let class = positive.truth.class;
-                let (loss, gradient) = positive_correction(cls.pixel(positive.pixel)[class], positive.score, spec.cls_pw);
-                losses[1] += loss;
-                d_cls[at * d_cls_stride + class] += (gradient * d_factors[1]) as f32;
+                let [of_class, of_others] = spec.class_shares().map(|share| positive.score * share);
+                let logits = &cls.pixel(positive.pixel)[..spec.n_classes];
+                for (class, &logit) in logits.iter().enumerate() {
+                    let target = if class == positive.truth.class { of_class } else { of_others };
+                    if target == 0.0 {
+                        continue;
+                    }
+                    let (loss, gradient) = positive_correction(logit, target, spec.cls_pw);
+                    losses[1] += loss;
+                    d_cls[at * d_cls_stride + class] += (gradient * d_factors[1]) as f32;
+                }
 
                 let cell = positive.pixel % n_cells;
                 let point = [(cell % reg.shape.w) as f64 + 0.5, (cell / reg.shape.w) as f64 + 0.5];
@@ -348,6 +355,37 @@ mod tests {
             let exact: Vec<f32> = cls.iter().map(|&x| 1.0 / (1.0 + (-x).exp())).collect(); // 2 images * gain 0.5
             assert_close("gradient", d_cls, &exact, 1e-6, 0.0);
         }
+    }
+
+    #[test]
+    fn smoothed_labels_want_less_of_the_class_and_a_little_of_the_others_at_positives_alone() {
+        const SMOOTHING: f32 = 0.2;
+        let (sharp, logits) = (spec(3, &[1.0]), Logits::made_up(2, (64, 64), 3, 1));
+        let soft = LossSpec { label_smoothing: SMOOTHING, ..sharp.clone() };
+        let (rows, shape) = truth_rows(&TWO_IMAGES, 2);
+        let ((sharp_items, sharp), (soft_items, soft)) =
+            (logits.loss(&sharp, View::packed(&rows, shape)), logits.loss(&soft, View::packed(&rows, shape)));
+        assert_eq!((sharp_items[0], sharp_items[2]), (soft_items[0], soft_items[2]));
+        assert!((sharp_items[1] - soft_items[1]).abs() > 1e-3);
+        let (mut n_positives, mut scales) = (0, Vec::new());
+        for (((_, sharp), (_, soft)), (_, _, _, cls)) in sharp.iter().zip(&soft).zip(&logits.levels) {
+            for ((sharp, soft), cls) in sharp.chunks(3).zip(soft.chunks(3)).zip(cls.chunks(3)) {
+                // A gradient is scale * (sigmoid(logit) - target).
+                let moved: Vec<f32> = soft.iter().zip(sharp).map(|(soft, sharp)| soft - sharp).collect();
+                let sigmoid = |class: usize| 1.0 / (1.0 + (-cls[class]).exp());
+                let Some(class) = moved.iter().position(|moved| *moved > 0.0) else {
+                    assert_eq!(moved, [0.0; 3]);
+                    scales.push(sharp[0] / sigmoid(0));
+                    continue;
+                };
+                n_positives += 1;
+                let others = moved.iter().enumerate().filter(|(other, _)| *other != class);
+                assert!(others.into_iter().all(|(_, other)| (other + moved[class]).abs() < 1e-6), "{moved:?}");
+                scales.push((sharp[class] + moved[class] / (SMOOTHING / 2.0)) / sigmoid(class));
+            }
+        }
+        assert!(n_positives > 5, "{n_positives}");
+        assert!(scales.iter().all(|scale| (scale - scales[0]).abs() < 1e-4 * scales[0]), "{scales:?}");
     }
 
     #[test]

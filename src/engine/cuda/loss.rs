@@ -41,6 +41,8 @@ struct Rule {
     cls_gain: f32,
     dfl_gain: f32,
     positive_weight: f32,
+    class_share: f32,
+    other_share: f32,
     class_tile: i32,
     first_class_tile: [i32; MAX_LEVELS],
     first_box_tile: [i32; MAX_LEVELS],
@@ -104,12 +106,15 @@ impl DetectionLoss<'_> {
 
         let class_tile = class_tile(spec.n_classes);
         let ((first_class_tile, n_class_tiles), (first_box_tile, n_box_tiles)) = (levels.tiles(class_tile), levels.tiles(BOX_TILE));
+        let [class_share, other_share] = spec.class_shares();
         let rule = Rule {
             n_rows: self.n_rows as i32,
             box_gain: spec.box_gain,
             cls_gain: spec.cls_gain,
             dfl_gain: spec.dfl_gain,
             positive_weight: spec.cls_pw,
+            class_share,
+            other_share,
             class_tile: class_tile as i32,
             first_class_tile,
             first_box_tile,
@@ -334,6 +339,21 @@ mod tests {
                 assert!(n_rows == 1 || expected.0[0] > 0.01, "no positives: {:?}", expected.0);
                 let what = format!("{precision:?}, {batch} of {size:?}, {n_classes} classes");
                 assert_same(&what, &case.on_gpu(&test, precision, 1.0), &expected, tolerance(precision));
+            }
+        }
+    }
+
+    #[test]
+    fn smoothed_labels_agree_with_the_cpu() {
+        let test = test_gpu();
+        for precision in PRECISIONS {
+            for n_classes in [1, 5] {
+                let mut case = Case::random(2, (320, 320), n_classes, 20, precision);
+                let sharp = case.on_cpu();
+                case.spec.label_smoothing = 0.1;
+                let expected = case.on_cpu();
+                assert_ne!(sharp.0[1], expected.0[1]);
+                assert_same(&format!("{precision:?}, {n_classes}"), &case.on_gpu(&test, precision, 1.0), &expected, tolerance(precision));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Training on a GPU: arenas of one network, and its steps for one or more batch sizes.
+//! Training on a GPU: arenas of one network, and its steps for one or more batch shapes.
 //!
 //! In:  batches as bytes, settings of each step. Out: losses and norms of earlier steps; parameters when asked for.
 //!
@@ -56,7 +56,7 @@ impl DeviceMemory {
     }
 }
 
-/// One batch size.
+/// One batch shape.
 struct Step {
     n_images: usize,
     pixel_bytes: usize,
@@ -271,13 +271,13 @@ impl Training {
     /// Waits only when the step before the last is not done yet.
     ///
     /// # Panics
-    /// If no plan has this many images, or lengths do not fit.
+    /// If no plan has this many images and pixels, or `truth` does not fit.
     pub fn submit(&mut self, n_images: usize, pixels: &[u8], truth: &[f32], settings: Option<&Settings>) -> Result<(), CudaError> {
         let Self { steps, slots, n_submitted, optimizer, results, pixels: staging, runtime, .. } = self;
         let gpu = &runtime.gpu;
         gpu.bind()?;
-        let step = steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
-        assert_eq!(pixels.len(), step.pixel_bytes, "bytes of a batch");
+        let fits = |step: &&mut Step| step.n_images == n_images && step.pixel_bytes == pixels.len();
+        let step = steps.iter_mut().find(fits).expect("every batch shape has a plan");
         assert_eq!(truth.len(), step.truth_len, "numbers of ground truth");
         let slot = &mut slots[*n_submitted % SLOTS];
         if slot.is_used {

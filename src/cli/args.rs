@@ -138,7 +138,7 @@ enum Task {
         json: bool,
     },
     /// Train a detector
-    Train(TrainArgs),
+    Train(Box<TrainArgs>),
     /// Measure precision, recall and mAP of weights on a split
     Val {
         #[arg(long)]
@@ -237,6 +237,7 @@ enum Task {
 }
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "options that are given or not")]
 struct TrainArgs {
     /// data.yaml, or a dataset folder
     #[arg(long, required_unless_present = "resume")]

@@ -273,6 +273,7 @@ impl BatchChoice {
 /// One training run. What is missing where one is read is as in [`TrainConfig::new`].
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "options that are on or off, each on its own")]
 pub struct TrainConfig {
     pub data: PathBuf,
     pub model: Model,

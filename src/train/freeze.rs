@@ -16,6 +16,7 @@ use super::config::ConfigError;
 use super::stepper::PlannedStep;
 use super::stepper::StepSpec;
 use crate::engine::Op;
+use crate::engine::ParamSpec;
 use crate::engine::Params;
 use crate::engine::cuda::Precision;
 use crate::engine::roofline::total_macs;
@@ -166,7 +167,7 @@ impl Saving {
         Self {
             values: [
                 params.frozen_ids().into_iter().map(|id| params.spec(id).len()).sum(),
-                params.specs.iter().filter(|spec| spec.kind.is_trained()).map(|spec| spec.len()).sum(),
+                params.specs.iter().filter(|spec| spec.kind.is_trained()).map(ParamSpec::len).sum(),
             ],
             backward_nodes: plans.each_ref().map(|plan| n_backward(&plan.graph.nodes)),
             macs: plans.each_ref().map(|plan| total_macs(&plan.graph)),

@@ -183,7 +183,10 @@ fn newest_run(project: &Path) -> Result<PathBuf, TrainError> {
 }
 
 fn check_dataset(dir: &Path, record: &RunRecord) -> Result<(), TrainError> {
-    let dataset = Dataset::open(&record.config.data)?;
+    let mut dataset = Dataset::open(&record.config.data)?;
+    if record.config.single_cls {
+        dataset.merge_classes();
+    }
     let now = DatasetPrint::of(&dataset);
     if now.hash() == record.data_blake3 {
         return Ok(());

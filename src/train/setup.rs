@@ -182,6 +182,8 @@ impl Setup {
     pub(super) fn planned_bytes(&mut self) -> Result<u64, TrainError> {
         let own = self.stepper.planned_bytes();
         let batches = loader::planned_bytes(&self.set, self.truth_rows, self.batch, loader::default_workers(self.config.device));
+        let largest = self.sides.last().map_or(1.0, |side| f64::from(*side) / f64::from(self.config.imgsz));
+        let batches = (batches as f64 * largest * largest) as u64;
         // A state is copied before it is written.
         let state = (self.stepper.average()?.params.values.len() * (3 + self.hyp.rule().n_remembered()) * size_of::<f32>()) as u64;
         Ok(memory::resident_bytes() + own + batches + state + self.validator.planned_bytes(self.stepper.average()?))

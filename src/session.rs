@@ -16,6 +16,8 @@ pub mod job;
 pub mod pictures;
 pub mod settings;
 pub mod tasks;
+#[cfg(test)]
+mod training_tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;

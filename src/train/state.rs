@@ -247,3 +247,77 @@ fn table_hash(table: &Params) -> String {
     }
     hasher.finalize().to_hex().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::engine::ParamKind;
+    use crate::engine::ParamSpec;
+
+    fn table(name: &str) -> Params {
+        let mut params = Params::default();
+        params.add(ParamSpec { name: name.into(), kind: ParamKind::ConvBias, dims: vec![3] });
+        params
+    }
+
+    fn state(step: usize, gradients: &[f32]) -> TrainState {
+        let n = table("a").values.len();
+        let arena = |first: f32| (0..n).map(|index| first + 0.1 * index as f32).collect::<Vec<f32>>();
+        let sums = [0.1 + 0.2, 1e-300, f64::MAX];
+        TrainState {
+            progress: Progress { step, sums, grad_norm: 0.1, ..Progress::default() },
+            device: DeviceState {
+                values: arena(1.0),
+                averages: arena(-0.0),
+                gradients: gradients.repeat(n),
+                memory: vec![arena(2.0), arena(f32::MIN_POSITIVE)],
+                n_updates: 7,
+                n_since_scale: 3,
+                loss_scale: 65536.0,
+            },
+            events_len: 99,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back_to_the_last_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path(), &table("a"), 2, None).unwrap(), (None, vec![]));
+        assert!(is_none(dir.path()));
+        for gradients in [&[][..], &[0.5]] {
+            write(dir.path(), &state(4, gradients), &table("a")).unwrap();
+            assert_eq!(read(dir.path(), &table("a"), 2, None).unwrap(), (Some(state(4, gradients)), vec![]));
+        }
+        assert!(!is_none(dir.path()));
+    }
+
+    #[test]
+    fn what_is_of_another_network_optimizer_or_version_is_refused_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &state(4, &[]), &table("a")).unwrap();
+        let refused = |table: &Params, n_memory: usize, words: &str| {
+            let error = read(dir.path(), table, n_memory, None).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        refused(&table("b"), 2, "another network");
+        refused(&table("a"), 1, "checksum");
+        refused(&table("a"), 3, "\"memory.2\"");
+        let path = Generation::Last.path(dir.path());
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(12).position(|window| window == b"\"format\":\"1\"").unwrap();
+        bytes[at + 10] = b'9';
+        fs::write(&path, bytes).unwrap();
+        refused(&table("a"), 2, "in format \"9\", this version reads \"1\"");
+    }
+
+    #[test]
+    fn after_a_divergence_a_state_that_is_too_close_to_it_is_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let step = |before| read(dir.path(), &table("a"), 2, Some(before)).unwrap().0.map(|state| state.progress.step);
+        write(dir.path(), &state(50, &[]), &table("a")).unwrap();
+        assert_eq!(step(52), Some(50), "there is no other");
+        write(dir.path(), &state(90, &[]), &table("a")).unwrap();
+        assert_eq!([100, 99, 91].map(step), [Some(90), Some(50), Some(50)]);
+    }
+}

@@ -273,10 +273,9 @@ impl Run<'_, '_> {
         self.flush()?;
         self.count_time();
         let device = self.setup.stepper.state()?;
-        let state = TrainState { progress: self.progress.clone(), device, events_len: self.reporter.folder.events_len };
-        self.saving.writer.write(state)?;
         (self.saving.cost, self.saving.last) = (start.elapsed(), Instant::now());
-        Ok(())
+        let state = TrainState { progress: self.progress.clone(), device, events_len: self.reporter.folder.events_len };
+        self.saving.writer.write(state)
     }
 
     /// Carries out what was ordered since the last step.

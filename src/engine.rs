@@ -6,6 +6,8 @@ pub mod cuda;
 pub(crate) mod golden;
 pub mod gradients;
 pub mod graph;
+pub mod lanes;
+pub mod latency;
 pub mod op;
 pub mod packed;
 pub mod params;

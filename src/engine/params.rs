@@ -85,6 +85,21 @@ impl Params {
         id
     }
 
+    /// Appends a name for values from `offset` on that belong to another parameter.
+    pub fn add_alias(&mut self, spec: ParamSpec, offset: usize) -> ParamId {
+        let id = ParamId(self.specs.len() as u32);
+        self.offsets.push(offset);
+        self.frozen.push(false);
+        self.specs.push(spec);
+        id
+    }
+
+    /// The table without values.
+    #[must_use]
+    pub fn layout(&self) -> Self {
+        Self { specs: self.specs.clone(), offsets: self.offsets.clone(), frozen: self.frozen.clone(), values: Vec::new() }
+    }
+
     pub fn spec(&self, id: ParamId) -> &ParamSpec {
         &self.specs[id.0 as usize]
     }

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use super::cpu::conv;
 use super::graph::{DType, Graph, TensorId};
+use super::lanes::Lanes;
 use super::op::{ConvSpec, Op};
 use super::params::Params;
 
@@ -39,6 +40,8 @@ pub struct Plan {
     lower_bound: usize,
     /// Of an element of `Compute` tensors.
     compute_bytes: usize,
+    /// Which nodes may run beside others; all run in order if absent.
+    pub lanes: Option<Lanes>,
 }
 
 /// Bytes that a plan needs, by use.
@@ -80,12 +83,22 @@ impl Plan {
 
     /// As [`new`](Self::new), where an element of a `Compute` tensor has `compute_bytes` bytes.
     pub fn with_element_bytes(graph: Graph, keep: &[TensorId], compute_bytes: usize) -> Self {
+        Self::make(graph, keep, compute_bytes, None)
+    }
+
+    /// As [`with_element_bytes`](Self::with_element_bytes), for an executor that runs nodes beside each other: takes more memory.
+    pub fn in_lanes(graph: Graph, keep: &[TensorId], compute_bytes: usize) -> Self {
+        let lanes = Lanes::new(&graph);
+        Self::make(graph, keep, compute_bytes, Some(lanes))
+    }
+
+    fn make(graph: Graph, keep: &[TensorId], compute_bytes: usize, lanes: Option<Lanes>) -> Self {
         check_order(&graph);
         let mut kept_roots = vec![false; graph.tensors.len()];
         for &id in keep {
             kept_roots[graph.root(id).0.0 as usize] = true;
         }
-        let buffers = buffers(&graph, &kept_roots, compute_bytes);
+        let buffers = buffers(&graph, &kept_roots, compute_bytes, lanes.as_ref());
         let lower_bound = lower_bound(&buffers, graph.nodes.len());
         let (offsets, arena_bytes) = pack_best(&buffers, lower_bound);
 
@@ -103,7 +116,7 @@ impl Plan {
             })
             .collect();
         let kept = roots.iter().map(|&(root, _)| kept_roots[root.0 as usize]).collect();
-        Self { graph, placements, arena_bytes, kept, lower_bound, compute_bytes }
+        Self { graph, placements, arena_bytes, kept, lower_bound, compute_bytes, lanes }
     }
 
     /// Bytes that live at once at the worst node: no arena can be shorter.
@@ -184,7 +197,7 @@ fn element_bytes(graph: &Graph, id: TensorId, compute_bytes: usize) -> usize {
     }
 }
 
-fn buffers(graph: &Graph, kept_roots: &[bool], compute_bytes: usize) -> Vec<Buffer> {
+fn buffers(graph: &Graph, kept_roots: &[bool], compute_bytes: usize, lanes: Option<&Lanes>) -> Vec<Buffer> {
     let mut lives: Vec<Option<Range<usize>>> = vec![None; graph.tensors.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
         // The caller fills inputs before the first node runs.
@@ -202,6 +215,9 @@ fn buffers(graph: &Graph, kept_roots: &[bool], compute_bytes: usize) -> Vec<Buff
         if let Some(mut life) = life
             && len > 0
         {
+            if let Some(lanes) = lanes {
+                lanes.widen(graph, root, &mut life);
+            }
             if kept_roots[index] {
                 life.end = graph.nodes.len();
             }

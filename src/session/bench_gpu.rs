@@ -118,11 +118,11 @@ pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let free = gpu.free_bytes()?;
     let side = request.imgsz as usize;
     let shape = InputShape { n_images: request.batch, height: side, width: side };
-    let PredictorPlan { plan, input, decoded } = PredictorPlan::for_gpu(&network, shape, runtime.precision());
+    let PredictorPlan { plan, layout, input, decoded } = PredictorPlan::for_gpu(&network, shape, runtime.precision());
     let names = node_names(&plan.graph);
     let measured = plan.clone();
     let params = Arc::new(FrozenParams::new(&runtime, &network.params)?);
-    let mut inference = Inference::new(&params, plan, input, decoded)?;
+    let mut inference = Inference::new(&params, plan, &layout, input, decoded)?;
     let pixels = noise_bytes(shape.n_bytes());
     // `with_upload` is what `detect` does: pictures up, network, decoding, suppression, detections back. `gpu_only` ends with the
     // decoding. Random weights are sure of nothing, so suppression costs what a picture without objects costs.

@@ -22,6 +22,7 @@ use rayon::prelude::*;
 use super::joined::joined;
 use super::network::Network;
 use crate::engine::Device;
+use crate::engine::Params;
 use crate::engine::Plan;
 use crate::engine::TensorId;
 use crate::engine::cpu::Executor;
@@ -35,6 +36,7 @@ use crate::engine::cuda::nms::NmsSettings;
 use crate::engine::cuda::runtime::Runtime;
 #[cfg(feature = "cuda")]
 use crate::engine::graph::Shape;
+use crate::engine::latency::shorten_chain;
 use crate::engine::op::BnMode;
 use crate::engine::packed::pack_convolution_inputs;
 #[cfg(feature = "cuda")]
@@ -62,9 +64,14 @@ impl InputShape {
     }
 }
 
+/// Pixels of a batch up to which a GPU takes longer to begin a convolution than to compute it, more or less: two pictures of 640 x 640.
+const FEW_PIXELS: usize = 2 * 640 * 640;
+
 /// The plan of a network in deploy form for one input shape.
 pub struct PredictorPlan {
     pub plan: Plan,
+    /// Where the plan's parameters lie among those of the network; without values.
+    pub layout: Params,
     pub input: TensorId,
     /// (B, 1, N, 4 + nc).
     pub decoded: TensorId,
@@ -75,7 +82,7 @@ impl PredictorPlan {
     pub fn new(deploy: &Network, shape: InputShape) -> Self {
         let mut graph = deploy.graph(shape.n_images, shape.height, shape.width, BnMode::Running);
         let decoded = graph.append_decode();
-        Self { plan: Plan::new(graph.graph, &[decoded]), input: graph.input, decoded }
+        Self { plan: Plan::new(graph.graph, &[decoded]), layout: deploy.params.layout(), input: graph.input, decoded }
     }
 
     /// For a GPU that computes in `precision`. The network had better be `joined`.
@@ -83,7 +90,14 @@ impl PredictorPlan {
         let mut graph = deploy.graph(shape.n_images, shape.height, shape.width, BnMode::Running);
         let decoded = graph.append_decode();
         pack_convolution_inputs(&mut graph.graph);
-        Self { plan: Plan::with_element_bytes(graph.graph, &[decoded], precision.bytes()), input: graph.input, decoded }
+        let (mut layout, bytes) = (deploy.params.layout(), precision.bytes());
+        let plan = if shape.n_images * shape.height * shape.width <= FEW_PIXELS {
+            shorten_chain(&mut graph.graph, &mut layout);
+            Plan::in_lanes(graph.graph, &[decoded], bytes)
+        } else {
+            Plan::with_element_bytes(graph.graph, &[decoded], bytes)
+        };
+        Self { plan, layout, input: graph.input, decoded }
     }
 }
 
@@ -208,7 +222,7 @@ impl Predictor {
 
 impl CpuShape {
     fn new(network: &Network, shape: InputShape) -> Self {
-        let PredictorPlan { plan, input, decoded } = PredictorPlan::new(network, shape);
+        let PredictorPlan { plan, input, decoded, .. } = PredictorPlan::new(network, shape);
         Self { shape, executor: Executor::frozen(plan, &network.params), input, decoded }
     }
 }
@@ -240,8 +254,8 @@ impl OnGpu {
             ready.n_images >= shape.n_images && (ready.height, ready.width) == (shape.height, shape.width)
         };
         let make = || {
-            let PredictorPlan { plan, input, decoded } = PredictorPlan::for_gpu(network, shape, runtime.precision());
-            Ok((shape, Inference::new(params, plan, input, decoded)?))
+            let PredictorPlan { plan, layout, input, decoded } = PredictorPlan::for_gpu(network, shape, runtime.precision());
+            Ok((shape, Inference::new(params, plan, &layout, input, decoded)?))
         };
         let (ready, inference) = used_last(shapes, max_shapes, fits, make)?;
         Ok((*ready, inference))
@@ -289,6 +303,8 @@ fn used_last<T>(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::engine::lanes::assert_no_races;
+    use crate::yolo::joined::joined;
     use crate::yolo::{Model, ModelSize};
 
     fn network() -> Network {
@@ -312,7 +328,7 @@ mod tests {
         let rows = predictor.run(shape, &bytes).unwrap().to_vec();
 
         let deploy = network().to_deploy();
-        let PredictorPlan { plan, input, decoded } = PredictorPlan::new(&deploy, shape);
+        let PredictorPlan { plan, input, decoded, .. } = PredictorPlan::new(&deploy, shape);
         let mut executor = Executor::new(plan);
         let numbers: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect();
         executor.write(input, &numbers);
@@ -330,6 +346,27 @@ mod tests {
         let expected: Vec<Vec<Detection>> = rows.chunks(rows.len() / 2).map(|rows| nms(rows, 3, &options)).collect();
         assert!(expected.iter().all(|detections| !detections.is_empty()));
         assert_eq!(predictor.detect(shape, &pictures(shape), &options).unwrap().images, expected);
+    }
+
+    /// Of one small picture, as a GPU would run it.
+    #[test]
+    fn a_shorter_chain_in_lanes_gives_the_same_rows() {
+        for model in [ModelSize::T, ModelSize::C].map(Model::single) {
+            let deploy = joined(&Network::new(model, 3, 7).to_deploy());
+            let shape = shape(1, 64, 96);
+            let run = |PredictorPlan { plan, layout, input, decoded }: PredictorPlan| {
+                let mut executor = Executor::new(plan);
+                executor.write_bytes(input, &pictures(shape));
+                executor.run_inference(&Params { values: deploy.params.values.clone(), ..layout });
+                executor.read(decoded)
+            };
+            let shortened = PredictorPlan::for_gpu(&deploy, shape, Precision::F32);
+            assert_no_races(&shortened.plan);
+            let lanes = shortened.plan.lanes.as_ref().unwrap();
+            let n_beside = lanes.lane.iter().filter(|&&lane| lane > 0).count();
+            assert!(lanes.n_lanes() > 3 && n_beside * 5 > lanes.lane.len(), "{n_beside} of {} nodes", lanes.lane.len());
+            assert_eq!(run(shortened), run(PredictorPlan::new(&deploy, shape)));
+        }
     }
 
     #[test]

@@ -455,11 +455,16 @@ impl Convolutions {
     /// Gives the work to the stream; may be captured. The first run of a plan loads its kernels, which a capture may not
     /// allow: run everything once before.
     pub fn run(&self, bound: &BoundConv) -> Result<(), CudaError> {
+        self.run_in_lane(bound, 0)
+    }
+
+    /// As [`run`](Self::run), for a lane of a recording.
+    pub fn run_in_lane(&self, bound: &BoundConv, lane: usize) -> Result<(), CudaError> {
         if let Some((id, pack)) = &bound.cudnn {
             let Method::Cudnn(plan, builder) = &self.plans[id.0].method else { unreachable!("`bind` names a plan of cuDNN's") };
-            self.handle(*builder).execute(plan, pack)?;
+            self.handle(*builder).execute_in_lane(plan, pack, lane)?;
         }
-        bound.launches.iter().try_for_each(|launch| self.gpu.launch(launch))
+        bound.launches.iter().try_for_each(|launch| self.gpu.launch_in_lane(launch, lane))
     }
 
     /// Writes newly timed plans to the file, for the next start. Failing to is no error: it costs time, nothing else.

@@ -144,8 +144,7 @@ impl Handle {
         // SAFETY: `handle` is a live variable, and the GPU's context is current.
         check("cudnnCreate", unsafe { (calls.create)(&raw mut handle) })?;
         let opened = Self { gpu: Arc::clone(gpu), raw: handle, version };
-        // SAFETY: both live; the stream belongs to the context in which the handle was made.
-        check("cudnnSetStream", unsafe { (calls.set_stream)(handle, gpu.stream()) })?;
+        opened.set_stream(0)?;
         Ok(opened)
     }
 
@@ -155,8 +154,28 @@ impl Handle {
 
     /// Gives a plan to the stream.
     pub fn execute(&self, plan: &Plan, pack: &VariantPack) -> Result<(), CudaError> {
+        self.execute_in_lane(plan, pack, 0)
+    }
+
+    /// Gives a plan to a lane. Outside of a recording only lane 0 is in order with everything else.
+    pub fn execute_in_lane(&self, plan: &Plan, pack: &VariantPack, lane: usize) -> Result<(), CudaError> {
         self.gpu.bind()?;
         let _door = self.gpu.enter();
+        if lane == 0 {
+            return self.execute_now(plan, pack);
+        }
+        self.set_stream(lane)?;
+        let done = self.execute_now(plan, pack);
+        self.set_stream(0)?;
+        done
+    }
+
+    fn set_stream(&self, lane: usize) -> Result<(), CudaError> {
+        // SAFETY: both live; the stream belongs to the context in which the handle was made.
+        check("cudnnSetStream", unsafe { (Calls::get().set_stream)(self.raw, self.gpu.lane(lane)) })
+    }
+
+    fn execute_now(&self, plan: &Plan, pack: &VariantPack) -> Result<(), CudaError> {
         // SAFETY: all three live and are finalized; that the addresses are valid is the promise of who made the pack.
         check("cudnnBackendExecute", unsafe { (Calls::get().execute)(self.raw, plan.descriptor.raw, pack.0.raw) })
     }

@@ -17,6 +17,7 @@ use cudarc::driver::sys::{
 };
 
 use super::error::CudaError;
+use crate::engine::lanes::MAX_LANES;
 
 /// A device's context and the one stream that all work of this program goes through.
 pub struct Gpu {
@@ -33,6 +34,8 @@ pub struct Gpu {
     stream: CUstream,
     /// For copies that run beside the work of `stream`.
     copy_stream: CUstream,
+    /// For work that is recorded beside that of `stream`.
+    side_streams: [CUstream; MAX_LANES - 1],
     /// Held while something is given to the stream, and for a whole recording.
     door: Mutex<()>,
     /// Which thread records a graph; 0: none.
@@ -82,6 +85,7 @@ impl Gpu {
         let mut context = std::ptr::null_mut();
         let mut stream = std::ptr::null_mut();
         let mut copy_stream = std::ptr::null_mut();
+        let mut side_streams = [std::ptr::null_mut(); MAX_LANES - 1];
         let mut driver_version = 0;
         let mut total_bytes = 0;
         let mut name = [0; 128];
@@ -93,8 +97,9 @@ impl Gpu {
             check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&raw mut total_bytes, device))?;
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
-            check("cuStreamCreate", sys::cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
-            check("cuStreamCreate", sys::cuStreamCreate(&raw mut copy_stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+            for stream in [&mut stream, &mut copy_stream].into_iter().chain(&mut side_streams) {
+                check("cuStreamCreate", sys::cuStreamCreate(stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+            }
         }
         let attribute = |attribute| {
             let mut value = 0;
@@ -117,6 +122,7 @@ impl Gpu {
             context,
             stream,
             copy_stream,
+            side_streams,
             door: Mutex::new(()),
             recording: AtomicU64::new(0),
         }))
@@ -222,8 +228,25 @@ impl Gpu {
         check("cuMemcpyDtoDAsync", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
     }
 
+    /// The stream of a lane; lane 0 is [`stream`](Self::stream).
+    pub fn lane(&self, lane: usize) -> CUstream {
+        lane.checked_sub(1).map_or(self.stream, |side| self.side_streams[side])
+    }
+
+    /// Makes what is given to a lane from now on wait for an event.
+    pub fn wait_in_lane(&self, lane: usize, event: &Event) -> Result<(), CudaError> {
+        let _door = self.enter();
+        // SAFETY: both live.
+        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.lane(lane), event.event, 0) })
+    }
+
     /// Gives a launch to the stream.
     pub fn launch(&self, launch: &Launch) -> Result<(), CudaError> {
+        self.launch_in_lane(launch, 0)
+    }
+
+    /// Gives a launch to a lane. Outside of a recording only lane 0 is in order with everything else.
+    pub fn launch_in_lane(&self, launch: &Launch, lane: usize) -> Result<(), CudaError> {
         let mut parameters: Vec<*mut c_void> =
             launch.args.starts.iter().map(|&start| launch.args.words[start..].as_ptr().cast_mut().cast()).collect();
         let [gx, gy, gz] = launch.grid;
@@ -241,7 +264,7 @@ impl Gpu {
                 by,
                 bz,
                 launch.shared_bytes,
-                self.stream,
+                self.lane(lane),
                 parameters.as_mut_ptr(),
                 std::ptr::null_mut(),
             )
@@ -308,8 +331,9 @@ impl Drop for Gpu {
         // SAFETY: nothing that needs the stream is left, because everything that does holds this `Gpu`.
         unsafe {
             sys::cuCtxSetCurrent(self.context);
-            sys::cuStreamDestroy_v2(self.stream);
-            sys::cuStreamDestroy_v2(self.copy_stream);
+            for stream in [self.stream, self.copy_stream].into_iter().chain(self.side_streams) {
+                sys::cuStreamDestroy_v2(stream);
+            }
             sys::cuDevicePrimaryCtxRelease_v2(self.device);
         }
     }
@@ -543,10 +567,15 @@ unsafe impl Send for Event {}
 impl Event {
     /// Moves the event to the present end of the stream.
     pub fn record(&self) -> Result<(), CudaError> {
+        self.record_in_lane(0)
+    }
+
+    /// Moves the event to the present end of a lane.
+    pub fn record_in_lane(&self, lane: usize) -> Result<(), CudaError> {
         self.gpu.bind()?;
         let _door = self.gpu.enter();
         // SAFETY: both live.
-        check("cuEventRecord", unsafe { sys::cuEventRecord(self.event, self.gpu.stream) })
+        check("cuEventRecord", unsafe { sys::cuEventRecord(self.event, self.gpu.lane(lane)) })
     }
 
     /// Waits for it.

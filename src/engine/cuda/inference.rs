@@ -27,7 +27,6 @@ const GRAY: u8 = 114;
 
 /// Parameters on a GPU, for networks of several input shapes.
 pub struct FrozenParams {
-    table: Params,
     values: DeviceBuffer,
     copies: DeviceBuffer,
     runtime: Arc<Runtime>,
@@ -38,7 +37,7 @@ impl FrozenParams {
         let values = runtime.gpu.upload(&params.values)?;
         let copies = runtime.gpu.alloc(params.values.len() * runtime.precision().bytes())?;
         runtime.gpu.launch(&f32_to_compute(&runtime.kernels, values.address, params.values.len(), copies.address))?;
-        Ok(Self { table: params.zeros_like(), values, copies, runtime: Arc::clone(runtime) })
+        Ok(Self { values, copies, runtime: Arc::clone(runtime) })
     }
 }
 
@@ -79,8 +78,8 @@ pub struct Detections {
 }
 
 impl Inference {
-    /// `input` is (B, H, W, 3); `output` is a tensor of f32 that the plan keeps.
-    pub fn new(params: &Arc<FrozenParams>, plan: Plan, input: TensorId, output: TensorId) -> Result<Self, CudaError> {
+    /// `layout` says where the plan's parameters lie; `input` is (B, H, W, 3); `output` is a tensor of f32 that the plan keeps.
+    pub fn new(params: &Arc<FrozenParams>, plan: Plan, layout: &Params, input: TensorId, output: TensorId) -> Result<Self, CudaError> {
         let runtime = &params.runtime;
         let (gpu, kernels) = (&runtime.gpu, &runtime.kernels);
         assert!(plan.is_kept(output), "the output must be kept");
@@ -90,7 +89,7 @@ impl Inference {
         let n_pixels = plan.graph.shape(input).n_pixels();
         let pixels = gpu.alloc(3 * n_pixels)?;
         let arenas = ParamArenas { values: params.values.address, copies: params.copies.address, ..ParamArenas::default() };
-        let mut program = Program::new(runtime, &plan, &ids, &params.table, arenas, activations.address, &workspace)?;
+        let mut program = Program::new(runtime, &plan, &ids, layout, arenas, activations.address, &workspace)?;
         let to = activations.address + plan.placement(input).offset as u64;
         program.prepend("input", u8_to_compute(kernels, pixels.address, n_pixels, 3, to));
         let pinned = gpu.pinned(3 * n_pixels)?;

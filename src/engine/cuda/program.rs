@@ -15,7 +15,7 @@ use super::cast::{copy_pixels, zero};
 use super::conv::{BoundConv, ConvCall, ConvPass, ConvPlanId, ConvPointers, Convolutions, Search};
 use super::decode::decode;
 use super::error::CudaError;
-use super::gpu::{CapturedGraph, DeviceBuffer, Launch};
+use super::gpu::{CapturedGraph, DeviceBuffer, Event, Launch};
 use super::levels::{LevelTensors, Levels};
 use super::loss::DetectionLoss;
 use super::nearest::{Enlarged, block_sum, nearest_sum, sum_pieces};
@@ -24,6 +24,7 @@ use super::pool;
 use super::runtime::Runtime;
 use super::tiling::{Extent, Strided, Target};
 use crate::engine::graph::{Node, Shape, TensorId};
+use crate::engine::lanes::Lanes;
 use crate::engine::op::{Act, BnMode, BnParams, Op};
 use crate::engine::params::{ParamId, Params};
 use crate::engine::plan::Plan;
@@ -61,6 +62,8 @@ enum Call {
 pub struct Program {
     runtime: Arc<Runtime>,
     pub works: Vec<Work>,
+    /// Which nodes a recording puts beside others.
+    lanes: Option<Lanes>,
     /// All of it, recorded on the second run.
     graph: Option<CapturedGraph>,
     has_run: bool,
@@ -74,8 +77,9 @@ pub struct Workspace {
     constants: DeviceBuffer,
     /// Channels that `constants` is for.
     max_channels: usize,
-    /// Bytes of the part that convolutions and others use in turn.
-    shared: usize,
+    /// Bytes of the part that convolutions and others of a lane use in turn; there is one for each lane.
+    of_lane: usize,
+    n_lanes: usize,
 }
 
 impl Workspace {
@@ -151,7 +155,7 @@ pub fn plan_convolutions(
 }
 
 /// Bytes of workspace that a plan's nodes need at most.
-fn shared_bytes(runtime: &Runtime, plan: &Plan, plans: &[Option<ConvPlanId>]) -> usize {
+fn lane_bytes(runtime: &Runtime, plan: &Plan, plans: &[Option<ConvPlanId>]) -> usize {
     let convolutions = runtime.convolutions();
     let element = runtime.precision().bytes();
     let of_node = |(node, id): (&Node, &Option<ConvPlanId>)| {
@@ -173,7 +177,9 @@ fn shared_bytes(runtime: &Runtime, plan: &Plan, plans: &[Option<ConvPlanId>]) ->
 /// The workspace of several plans that run in turn.
 pub fn workspace(runtime: &Arc<Runtime>, plans: &[(&Plan, &[Option<ConvPlanId>])]) -> Result<Workspace, CudaError> {
     let max_channels = plans.iter().flat_map(|(plan, _)| &plan.graph.tensors).map(|tensor| tensor.shape.c).max().unwrap_or(1);
-    let shared = plans.iter().map(|(plan, ids)| shared_bytes(runtime, plan, ids)).max().unwrap_or(0);
+    let of_lane = plans.iter().map(|(plan, ids)| lane_bytes(runtime, plan, ids)).max().unwrap_or(0);
+    let n_lanes = plans.iter().filter_map(|(plan, _)| plan.lanes.as_ref()).map(Lanes::n_lanes).max().unwrap_or(1);
+    let shared = n_lanes * of_lane;
     let counters = bn_act::N_COUNTERS * size_of::<u32>();
     let buffer = runtime.gpu.alloc(shared + bn_act::scratch_bytes(&runtime.kernels, max_channels).next_multiple_of(256) + counters)?;
     buffer.fill(0)?;
@@ -181,13 +187,19 @@ pub fn workspace(runtime: &Arc<Runtime>, plans: &[(&Plan, &[Option<ConvPlanId>])
     let mut constants = vec![0.0f32; 4 * max_channels];
     constants[max_channels..2 * max_channels].fill(1.0);
     let constants = runtime.gpu.upload(&constants)?;
-    Ok(Workspace { buffer, constants, max_channels, shared })
+    Ok(Workspace { buffer, constants, max_channels, of_lane, n_lanes })
 }
 
 impl Workspace {
+    /// Address of what a lane's nodes use in turn.
+    fn lane(&self, lane: usize) -> u64 {
+        self.buffer.address + (lane * self.of_lane) as u64
+    }
+
+    /// For sums of batch norms; of lane 0 only.
     fn scratch(&self) -> Scratch {
         let counters = self.buffer.bytes - bn_act::N_COUNTERS * size_of::<u32>();
-        Scratch { workspace: self.buffer.address + self.shared as u64, counters: self.buffer.address + counters as u64 }
+        Scratch { workspace: self.lane(self.n_lanes), counters: self.buffer.address + counters as u64 }
     }
 }
 
@@ -301,7 +313,7 @@ impl Builder<'_> {
     fn append(&mut self, node: &Node, conv: Option<ConvPlanId>) -> Result<(), CudaError> {
         let runtime = self.runtime;
         let kernels = &runtime.kernels;
-        let workspace = self.workspace.buffer.address;
+        let workspace = self.workspace.lane(self.plan.lanes.as_ref().map_or(0, |lanes| lanes.lane[self.node]));
         let conv_id = || conv.expect("every convolution was planned");
         let extent = |shape: Shape| Extent { n_pixels: shape.n_pixels(), n_channels: shape.c };
         let outs = self.pieces(&node.outputs, &node.firsts);
@@ -509,7 +521,8 @@ impl Program {
             builder.node = index;
             builder.append(node, conv)?;
         }
-        Ok(Self { runtime: Arc::clone(runtime), works: builder.works, graph: None, has_run: false, fallback: None })
+        let lanes = plan.lanes.clone();
+        Ok(Self { runtime: Arc::clone(runtime), works: builder.works, lanes, graph: None, has_run: false, fallback: None })
     }
 
     /// Adds launches of the caller at the end.
@@ -525,10 +538,41 @@ impl Program {
     /// Gives some work to the stream, piece by piece. The plans' lock is always taken before the GPU's door: a search for plans
     /// holds the one while it records graphs.
     fn issue(&self, works: &[Work], convolutions: &Convolutions) -> Result<(), CudaError> {
-        works.iter().try_for_each(|work| match &work.call {
-            Call::Kernel(launch) => self.runtime.gpu.launch(launch),
-            Call::Conv(bound) => convolutions.run(bound),
-        })
+        works.iter().try_for_each(|work| self.issue_one(work, convolutions, 0))
+    }
+
+    fn issue_one(&self, work: &Work, convolutions: &Convolutions, lane: usize) -> Result<(), CudaError> {
+        match &work.call {
+            Call::Kernel(launch) => self.runtime.gpu.launch_in_lane(launch, lane),
+            Call::Conv(bound) => convolutions.run_in_lane(bound, lane),
+        }
+    }
+
+    /// Gives all work to a recording, each node in its lane.
+    fn issue_in_lanes(&self, lanes: &Lanes, convolutions: &Convolutions) -> Result<(), CudaError> {
+        let gpu = &self.runtime.gpu;
+        let mut events: HashMap<usize, Event> = HashMap::new();
+        for &node in lanes.waits.iter().flatten() {
+            events.insert(node, gpu.event()?);
+        }
+        let is_of = |node: usize| move |work: &&Work| work.node == node;
+        let mut rest = self.works.iter().peekable();
+        // What the caller put first or last belongs to no node.
+        while let Some(work) = rest.next_if(is_of(usize::MAX)) {
+            self.issue_one(work, convolutions, 0)?;
+        }
+        for (node, (&lane, waits)) in lanes.lane.iter().zip(&lanes.waits).enumerate() {
+            for other in waits {
+                gpu.wait_in_lane(lane, &events[other])?;
+            }
+            while let Some(work) = rest.next_if(is_of(node)) {
+                self.issue_one(work, convolutions, lane)?;
+            }
+            if let Some(event) = events.get(&node) {
+                event.record_in_lane(lane)?;
+            }
+        }
+        rest.try_for_each(|work| self.issue_one(work, convolutions, 0))
     }
 
     /// Gives all work to the stream: the first time piece by piece, which loads what is loaded late, then as one graph.
@@ -537,7 +581,10 @@ impl Program {
         if self.has_run && self.graph.is_none() && self.fallback.is_none() {
             let captured = {
                 let convolutions = self.runtime.convolutions();
-                self.runtime.gpu.capture(|| self.issue(&self.works, &convolutions))
+                self.runtime.gpu.capture(|| match &self.lanes {
+                    Some(lanes) => self.issue_in_lanes(lanes, &convolutions),
+                    None => self.issue(&self.works, &convolutions),
+                })
             };
             match captured {
                 Ok(graph) => self.graph = Some(graph),

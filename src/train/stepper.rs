@@ -697,6 +697,10 @@ mod tests {
             outcomes
         }
 
+        fn distance(a: &Params, b: &Params) -> f64 {
+            a.values.iter().zip(&b.values).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+        }
+
         #[test]
         fn twenty_steps_go_the_way_of_the_cpu() {
             let _turn = test_gpu();
@@ -704,7 +708,16 @@ mod tests {
                 let runtime = Runtime::open(0, Precision::F32).unwrap();
                 let mut gpu = Stepper::on_gpu(network(), spec(optimizer), &SHAPES, &runtime, &mut no_progress).unwrap();
                 let mut cpu = on_cpu(optimizer);
-                let (ours, reference) = (all(&mut gpu, 20), all(&mut cpu, 20));
+                // How far an update moves the averages, and how far apart they are then: AdamW's first update is signs, and small
+                // gradients have any.
+                let (mut ours, mut reference) = (all(&mut gpu, 2), all(&mut cpu, 2));
+                let apart = distance(&gpu.average().unwrap().params, &cpu.average().unwrap().params);
+                let moved = distance(&cpu.average().unwrap().params, &network().params);
+                let most = if optimizer == OptimizerKind::Sgd { 0.1 } else { 0.3 };
+                eprintln!("{optimizer:?}: averages moved by {moved}, and are {apart} apart");
+                assert!(apart <= most * moved);
+                ours.extend(all(&mut gpu, 18));
+                reference.extend(all(&mut cpu, 18));
                 assert_eq!(ours.iter().map(|outcome| outcome.step).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
                 // Before the first update only rounding differs. Afterwards it grows: gradients of this start are some thousand long, and
                 // what is left of them after clipping is their direction.
@@ -720,9 +733,6 @@ mod tests {
                 let mean = |outcomes: &[StepOutcome]| outcomes.iter().map(|outcome| outcome.items[3]).sum::<f32>() / outcomes.len() as f32;
                 eprintln!("{optimizer:?}: mean loss of 20 steps {} here, {} on the CPU", mean(&ours), mean(&reference));
                 assert!(close(mean(&ours), mean(&reference), 0.15));
-                let (ours, reference) = (gpu.average().unwrap().params.clone(), cpu.average().unwrap().params.clone());
-                let largest = ours.values.iter().zip(&reference.values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                assert!(largest < 0.05, "{optimizer:?}: averages differ by {largest}");
                 assert!(gpu.device_bytes().unwrap() > 0 && gpu.fallback().is_none(), "{:?}", gpu.fallback());
             }
         }

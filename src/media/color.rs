@@ -25,6 +25,24 @@ pub fn shift_hsv(rgb: &mut [u8], gains: [f32; 3]) {
 }
 
 fn shift_with_tables(rgb: &mut [u8], tables: &Tables) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        #[expect(unsafe_code, reason = "the compiler cannot know which CPU the program will run on")]
+        // SAFETY: the CPU has the feature that `shift_avx2` is compiled for; nothing else is asked of the caller.
+        return unsafe { shift_avx2(rgb, tables) };
+    }
+    shift_blocks(rgb, tables);
+}
+
+/// [`shift_blocks`] in vectors of twice the length; the results are the same.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn shift_avx2(rgb: &mut [u8], tables: &Tables) {
+    shift_blocks(rgb, tables);
+}
+
+#[inline(always)]
+fn shift_blocks(rgb: &mut [u8], tables: &Tables) {
     let (blocks, rest) = rgb.as_chunks_mut::<3>().0.as_chunks_mut::<BLOCK>();
     for block in blocks {
         shift_block(block, tables);
@@ -61,6 +79,7 @@ impl Tables {
     }
 }
 
+#[inline(always)]
 fn shift_block(pixels: &mut [[u8; 3]; BLOCK], tables: &Tables) {
     let [hue, saturation, value] = hsv_of_block(pixels);
     let (mut sector, mut f, mut s, mut v) = ([0i32; BLOCK], [0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
@@ -73,10 +92,10 @@ fn shift_block(pixels: &mut [[u8; 3]; BLOCK], tables: &Tables) {
     let mut rgb = [[0i32; BLOCK]; 3];
     for i in 0..BLOCK {
         let (f, s, v) = (f[i], s[i], v[i]);
-        let high = (v * 255.0) as i32;
-        let low = (v * (1.0 - s) * 255.0) as i32;
-        let falling = (v * (1.0 - s * f) * 255.0) as i32;
-        let rising = (v * (1.0 - s * (1.0 - f)) * 255.0) as i32;
+        let high = cut(v * 255.0);
+        let low = cut(v * (1.0 - s) * 255.0);
+        let falling = cut(v * (1.0 - s * f) * 255.0);
+        let rising = cut(v * (1.0 - s * (1.0 - f)) * 255.0);
         let pick = |when: i32, then: i32, other: i32| if sector[i] == when { then } else { other };
         // Sectors 0 to 5 from the left; what is left is that of the others.
         rgb[0][i] = pick(0, high, pick(1, falling, pick(4, rising, pick(5, high, low))));
@@ -109,11 +128,19 @@ fn shifted(product: f32) -> i32 {
     ((bits & 0x7f_ffff) >> SHIFT) as i32 - 180
 }
 
+/// The whole part of a number from 0 to 2^22; `as i32` would look at each number by itself.
+#[inline(always)]
+fn cut(number: f32) -> i32 {
+    let sum = number + WHOLE;
+    (sum.to_bits() & 0x7f_ffff) as i32 - i32::from(sum - WHOLE > number)
+}
+
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
+#[inline(always)]
 fn hsv_of_block(pixels: &[[u8; 3]; BLOCK]) -> Hsv {
     let [mut red, mut green, mut blue]: [Channel; 3] = [[0.0; BLOCK]; 3];
     for (i, pixel) in pixels.iter().enumerate() {
@@ -126,17 +153,13 @@ fn hsv_of_block(pixels: &[[u8; 3]; BLOCK]) -> Hsv {
         let range = value + larger(-r, larger(-g, -b));
         // Where a divisor is 0, so is what it divides.
         let saturation = shifted(range * reciprocal(255.0 * ONE, larger(value, 1.0)));
-        let sixths = if value == r {
-            g - b
-        } else if value == g {
-            b - r + 2.0 * range
-        } else {
-            r - g + 4.0 * range
-        };
+        let (from_red, from_green, from_blue) = (g - b, b - r + 2.0 * range, r - g + 4.0 * range);
+        let others = if value == g { from_green } else { from_blue };
+        let sixths = if value == r { from_red } else { others };
         let hue = shifted(sixths * reciprocal(30.0 * ONE, larger(range, 1.0)));
         hsv[0][i] = (if hue < 0 { hue + 180 } else { hue }) as u8;
         hsv[1][i] = saturation as u8;
-        hsv[2][i] = value as i32 as u8;
+        hsv[2][i] = cut(value) as u8;
     }
     hsv
 }

@@ -90,6 +90,8 @@ pub struct WarpBuffers {
     columns: Vec<Tap>,
     /// The whole source, for maps that are not upright.
     laid_out: Vec<u8>,
+    /// How far a column lies from the first one, in both axes.
+    steps: Vec<[i32; 2]>,
 }
 
 /// Writes the warped source to `out` (height, width, 3). `row(y, bytes)` gives row `y` of the source; `bytes` has room for just it.
@@ -107,6 +109,12 @@ pub fn warp(warp: &Warp, row: &mut dyn FnMut(u32, &mut [u8]), buffers: &mut Warp
             }
         }
     } else if warp.map.is_upright() {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            #[expect(unsafe_code, reason = "the compiler cannot know which CPU the program will run on")]
+            // SAFETY: the CPU has the feature that the function is compiled for; nothing else is asked of the caller.
+            return unsafe { warp_upright_avx2(warp, row, buffers, out) };
+        }
         warp_upright(warp, row, buffers, out);
     } else {
         warp_any(warp, row, buffers, out);
@@ -126,13 +134,25 @@ const AFFINE_ONE: f64 = 1024.0;
 const AFFINE_HALF: i32 = 16;
 const HALF: u32 = 512;
 
+/// Halves to even, as `round_ties_even() as i32`, which is a call into a library on older CPUs.
+#[inline(always)]
 fn rounded(value: f64) -> i32 {
-    value.round_ties_even() as i32
+    /// 1.5 * 2^52: sums with it have their whole part in the lowest bits.
+    const WHOLE: f64 = 6_755_399_441_055_744.0;
+    (value.clamp(f64::from(i32::MIN), f64::from(i32::MAX)) + WHOLE).to_bits() as i32
 }
 
 /// Position `at` of one axis of an affine map in 1/32 of a source pixel: `start` belongs to the row, `step` to the column.
 fn affine_position(start: f64, step: f64, at: usize) -> i32 {
-    rounded(start * AFFINE_ONE).wrapping_add(AFFINE_HALF).wrapping_add(rounded(step * at as f64 * AFFINE_ONE)) >> FRACTION_BITS
+    affine_sum(affine_start(start), rounded(step * at as f64 * AFFINE_ONE))
+}
+
+fn affine_start(start: f64) -> i32 {
+    rounded(start * AFFINE_ONE).wrapping_add(AFFINE_HALF)
+}
+
+fn affine_sum(start: i32, steps: i32) -> i32 {
+    start.wrapping_add(steps) >> FRACTION_BITS
 }
 
 /// Two neighbours in a row with a pixel of gray before and two behind.
@@ -184,6 +204,7 @@ fn is_row(y: i32, source: Size) -> bool {
     u32::try_from(y).is_ok_and(|y| y < source.height)
 }
 
+#[inline(always)]
 fn warp_upright(warp: &Warp, row: &mut dyn FnMut(u32, &mut [u8]), buffers: &mut WarpBuffers, out: &mut [u8]) {
     let map = if let Map::Affine(map) = warp.map { map } else { [1.0, 0.0, 0.0, 0.0, 1.0, 0.0] };
     let (source, width) = (warp.source, warp.output.width as usize);
@@ -227,6 +248,14 @@ fn warp_upright(warp: &Warp, row: &mut dyn FnMut(u32, &mut [u8]), buffers: &mut 
     }
 }
 
+/// [`warp_upright`] in longer vectors; the results are the same.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn warp_upright_avx2(warp: &Warp, row: &mut dyn FnMut(u32, &mut [u8]), buffers: &mut WarpBuffers, out: &mut [u8]) {
+    warp_upright(warp, row, buffers, out);
+}
+
+#[inline(always)]
 fn blend_rows(upper: &[u8], lower: &[u8], part: u16, blended: &mut [u16]) {
     let rest = ONE as u16 - part;
     for ((sum, upper), lower) in blended.iter_mut().zip(upper).zip(lower) {
@@ -234,6 +263,7 @@ fn blend_rows(upper: &[u8], lower: &[u8], part: u16, blended: &mut [u16]) {
     }
 }
 
+#[inline(always)]
 fn stretch(blended: &[u16], columns: &[Tap], out: &mut [u8]) {
     for (pixel, tap) in out.as_chunks_mut::<3>().0.iter_mut().zip(columns) {
         let taps: &[u16; 6] = blended[tap.offset..].first_chunk().expect("two pixels lie at each tap");
@@ -252,48 +282,76 @@ fn warp_any(warp: &Warp, row: &mut dyn FnMut(u32, &mut [u8]), buffers: &mut Warp
     for (y, line) in laid_out.chunks_exact_mut(source_len.max(1)).enumerate() {
         row(y as u32, line);
     }
+    let steps = &mut buffers.steps;
+    steps.clear();
+    if let Map::Affine(map) = warp.map {
+        steps.extend((0..output.width).map(|x| [map[0], map[3]].map(|step| rounded(step * f64::from(x) * AFFINE_ONE))));
+    }
+    let width = output.width as usize;
     for line in 0..output.height as usize {
-        let out = out[source_line(warp, line) * output.width as usize * 3..][..output.width as usize * 3].as_chunks_mut::<3>().0;
+        let out = out[source_line(warp, line) * width * 3..][..width * 3].as_chunks_mut::<3>().0;
         let y = line as f64;
-        for x in 0..output.width as usize {
-            let (column, row) = match warp.map {
-                Map::Identity => ((x as i32) << FRACTION_BITS, (line as i32) << FRACTION_BITS),
-                Map::Affine(map) => (affine_position(map[1] * y + map[2], map[0], x), affine_position(map[4] * y + map[5], map[3], x)),
-                Map::Projective(map) => {
+        match warp.map {
+            Map::Identity => {
+                for (x, pixel) in out.iter_mut().enumerate() {
+                    *pixel = bilinear(laid_out, source, [x as i32, line as i32].map(|at| at << FRACTION_BITS));
+                }
+            }
+            Map::Affine(map) => {
+                let starts = [affine_start(map[1] * y + map[2]), affine_start(map[4] * y + map[5])];
+                for (pixel, steps) in out.iter_mut().zip(steps.iter()) {
+                    *pixel = bilinear(laid_out, source, [affine_sum(starts[0], steps[0]), affine_sum(starts[1], steps[1])]);
+                }
+            }
+            Map::Projective(map) => {
+                for (x, pixel) in out.iter_mut().enumerate() {
                     let x = x as f64;
                     let w = map[6] * x + map[7] * y + map[8];
                     let part = if w == 0.0 { 0.0 } else { f64::from(ONE) / w };
-                    (rounded((map[0] * x + map[1] * y + map[2]) * part), rounded((map[3] * x + map[4] * y + map[5]) * part))
+                    let place = [map[0] * x + map[1] * y + map[2], map[3] * x + map[4] * y + map[5]];
+                    *pixel = bilinear(laid_out, source, place.map(|at| rounded(at * part)));
                 }
-            };
-            let place = if warp.flip_horizontal { output.width as usize - 1 - x } else { x };
-            out[place] = bilinear(laid_out, source, column, row);
+            }
+        }
+        if warp.flip_horizontal {
+            out.reverse();
         }
     }
 }
 
-fn bilinear(bytes: &[u8], source: Size, column: i32, row: i32) -> [u8; 3] {
+/// The value at a place in 1/32 of a pixel.
+#[inline(always)]
+fn bilinear(bytes: &[u8], source: Size, [column, row]: [i32; 2]) -> [u8; 3] {
     let (fx, fy) = ((column & (ONE - 1)) as u32, (row & (ONE - 1)) as u32);
-    let (column, row) = (i64::from(column >> FRACTION_BITS), i64::from(row >> FRACTION_BITS));
-    let (width, height) = (i64::from(source.width), i64::from(source.height));
-    if column < -1 || row < -1 || column >= width || row >= height {
-        return [PADDING; 3];
-    }
-    let at = |column: i64, row: i64| -> [u32; 3] {
-        if column < 0 || row < 0 || column >= width || row >= height {
-            return [u32::from(PADDING); 3];
-        }
-        let offset = (row * width + column) as usize * 3;
-        std::array::from_fn(|channel| u32::from(bytes[offset + channel]))
-    };
+    let (column, row) = (column >> FRACTION_BITS, row >> FRACTION_BITS);
     let one = ONE as u32;
-    let taps = [
-        (at(column, row), (one - fx) * (one - fy)),
-        (at(column + 1, row), fx * (one - fy)),
-        (at(column, row + 1), (one - fx) * fy),
-        (at(column + 1, row + 1), fx * fy),
-    ];
-    std::array::from_fn(|channel| ((taps.iter().map(|(tap, weight)| tap[channel] * weight).sum::<u32>() + HALF) >> 10) as u8)
+    let weights = [(one - fx) * (one - fy), fx * (one - fy), (one - fx) * fy, fx * fy];
+    let length = source.width as usize * 3;
+    let is_inside = column >= 0 && row >= 0 && column as u32 + 1 < source.width && row as u32 + 1 < source.height;
+    if is_inside {
+        let at = row as usize * length + column as usize * 3;
+        if let (Some(upper), Some(lower)) = (bytes[at..].first_chunk::<6>(), bytes[at + length..].first_chunk::<6>()) {
+            return std::array::from_fn(|channel| {
+                weighted([upper[channel], upper[channel + 3], lower[channel], lower[channel + 3]], weights)
+            });
+        }
+    }
+    let tap = |column: i64, row: i64| -> [u8; 3] {
+        if column < 0 || row < 0 || column >= i64::from(source.width) || row >= i64::from(source.height) {
+            return [PADDING; 3];
+        }
+        let at = row as usize * length + column as usize * 3;
+        std::array::from_fn(|channel| bytes[at + channel])
+    };
+    let (column, row) = (i64::from(column), i64::from(row));
+    let taps = [tap(column, row), tap(column + 1, row), tap(column, row + 1), tap(column + 1, row + 1)];
+    std::array::from_fn(|channel| weighted(taps.map(|tap| tap[channel]), weights))
+}
+
+#[inline(always)]
+fn weighted(taps: [u8; 4], weights: [u32; 4]) -> u8 {
+    let sum: u32 = taps.iter().zip(weights).map(|(tap, weight)| u32::from(*tap) * weight).sum();
+    ((sum + HALF) >> 10) as u8
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // The detection loss with its gradients, of all heads at once, after kernels/assigner.cu has decided what learns what.
 //   reg [B, h, w, 4 * 16], cls [B, h, w, nc] of each level and head, compute type; truth [B, G, 5]; row, score [H, B, N];
-//   share [H]  ->  d_reg, d_cls (every element overwritten), items [4] f32
-// items = box, cls, dfl (gains and head weights applied), B * their sum. Gradients are those of the last one, times
-// `loss_scale`.
+//   share [H]  ->  d_reg, d_cls (every element overwritten), items [4 + 3 * MAX_HEADS] f32
+// items = box, cls, dfl (gains and head weights applied), B * their sum, then box, cls, dfl of each head (0 for one that is not
+// there). Gradients are those of B * the sum, times `loss_scale`.
 //
 // class_loss: nearly all targets are zero, so a block treats its tile as background first: flat over the memory where pixels
 //   are packed, 16 bytes at a time, four accesses in flight. softplus(x) = max(x, 0) + ln(1 + e^-|x|), and a sum of logarithms
@@ -319,11 +319,18 @@ extern "C" __global__ void __launch_bounds__(BOX_TILE)
     if (!is_last_block(data.counter, gridDim.x * gridDim.y)) return;
 
     double items[3] = {0.0, 0.0, 0.0};
-    for (int head = 0; head < levels.n_heads; ++head) {
-        const double* of_boxes = data.box_partials + (size_t)head * gridDim.x * 2;
-        items[0] += sum_of_partials(of_boxes, gridDim.x, 2) * rule.box_gain * data.share[head];
-        items[1] += sum_of_partials(data.class_partials + (size_t)head * n_class_tiles, n_class_tiles, 1) * rule.cls_gain * data.share[head];
-        items[2] += sum_of_partials(of_boxes + 1, gridDim.x, 2) * rule.dfl_gain * data.share[head];
+    for (int head = 0; head < MAX_HEADS; ++head) {
+        double of_head[3] = {0.0, 0.0, 0.0};
+        if (head < levels.n_heads) {
+            const double* of_boxes = data.box_partials + (size_t)head * gridDim.x * 2;
+            of_head[0] = sum_of_partials(of_boxes, gridDim.x, 2) * rule.box_gain * data.share[head];
+            of_head[1] = sum_of_partials(data.class_partials + (size_t)head * n_class_tiles, n_class_tiles, 1) * rule.cls_gain * data.share[head];
+            of_head[2] = sum_of_partials(of_boxes + 1, gridDim.x, 2) * rule.dfl_gain * data.share[head];
+        }
+        for (int item = 0; item < 3; ++item) {
+            items[item] += of_head[item];
+            if (threadIdx.x == 0) data.items[4 + 3 * head + item] = (float)of_head[item];
+        }
     }
     if (threadIdx.x == 0) {
         for (int item = 0; item < 3; ++item) data.items[item] = (float)items[item];

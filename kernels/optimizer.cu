@@ -4,6 +4,8 @@
 // A table cuts the arenas into segments of at most SEGMENT elements of one parameter; a block takes a segment. Nothing is
 // read or written between parameters.
 //
+// The step also sums the squares of what it changes and of the values before: their norms' ratio is told with the results.
+//
 // Gradients hold the loss scale (1 but for fp16) until the step takes it out with the clip factor. `gradient_norm` decides
 // everything that the step needs, once, in its last block: the factor, whether the step is skipped (a norm that is not
 // finite), the share of the average, Adam's corrections, the next loss scale. So nothing of a step is decided by the host but
@@ -64,14 +66,21 @@ struct State {
     float correction1;
     float correction2;
     u32 counter;
+    // Norm of the last update that was made over the norm of the values before it.
+    float update_ratio;
 };
 
+// As the loss writes them.
+#define ITEMS (4 + 3 * MAX_HEADS)
+
 struct Results {
-    float items[4];
+    float items[ITEMS];
     float norm;
     float loss_scale;
     int skipped;
     int n_updates;
+    float update_ratio;
+    int unused;
     u64 n_finished;
 };
 
@@ -203,15 +212,16 @@ extern "C" __global__ void gradient_norm(const Segment* segments, const Settings
 }
 
 // What all optimizers do around their rule `change(at, n, vector, value, gradient)`, gradients being clipped: averages,
-// copies in compute type (unless null), and gradients set to 0.
+// copies in compute type (unless null), gradients set to 0, and the ratio of the update. `partials` has two f64 a segment.
 template <class Change>
-__device__ __forceinline__ void step(const Segment& segment, const State* state, float* values, float* gradients, float* averages, T* copies,
-                                     Change change) {
+__device__ __forceinline__ void step(const Segment& segment, State* state, float* values, float* gradients, float* averages, T* copies,
+                                     double* partials, Change change) {
     const float none[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     const bool trained = segment.group >= 0, skipped = state->skipped;
     const float keep = state->ema_keep, take = state->ema_take, factor = state->factor;
-    if (segment.group == -2) return;
+    float change_squares = 0.0f, value_squares = 0.0f;
     for_each_4(segment, [&](size_t at, int n, bool vector) {
+        if (segment.group == -2) return;
         if (skipped) {
             if (trained) store_4(gradients + at, n, vector, none);
             return;
@@ -220,11 +230,17 @@ __device__ __forceinline__ void step(const Segment& segment, const State* state,
         load_4(values + at, n, vector, value);
         load_4(averages + at, n, vector, average);
         if (trained) {
-            float gradient[4];
+            float gradient[4], before[4];
             load_4(gradients + at, n, vector, gradient);
 #pragma unroll
-            for (int k = 0; k < 4; ++k) gradient[k] *= factor;
+            for (int k = 0; k < 4; ++k) gradient[k] *= factor, before[k] = value[k];
             change(at, n, vector, value, gradient);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const float difference = value[k] - before[k];
+                change_squares += difference * difference;
+                value_squares += before[k] * before[k];
+            }
             store_4(values + at, n, vector, value);
             store_4(gradients + at, n, vector, none);
             if (copies) store_4(copies + at, n, vector, value);
@@ -233,15 +249,31 @@ __device__ __forceinline__ void step(const Segment& segment, const State* state,
         for (int k = 0; k < 4; ++k) average[k] = keep * average[k] + take * value[k];
         store_4(averages + at, n, vector, average);
     });
+    // The same in all blocks.
+    if (skipped) return;
+    const double change_sum = sum_of_block(change_squares), value_sum = sum_of_block(value_squares);
+    if (threadIdx.x == 0) {
+        partials[2 * blockIdx.x] = change_sum;
+        partials[2 * blockIdx.x + 1] = value_sum;
+    }
+    if (!is_last_block(&state->counter, gridDim.x)) return;
+
+    double change_part = 0.0, value_part = 0.0;
+    for (int i = threadIdx.x; i < (int)gridDim.x; i += THREADS) {
+        change_part += __ldcg(partials + 2 * i);
+        value_part += __ldcg(partials + 2 * i + 1);
+    }
+    const double all_changes = sum_of_block(change_part), all_values = sum_of_block(value_part);
+    if (threadIdx.x == 0) state->update_ratio = all_values > 0.0 ? (float)sqrt(all_changes / all_values) : 0.0f;
 }
 
 // Nesterov: v = momentum * v + g, p -= lr * (g + momentum * v); v = g in the very first step. Decay adds to g.
-extern "C" __global__ void __launch_bounds__(THREADS) sgd_step(const Segment* segments, const Settings* settings, const State* state, float* values,
-                                                               float* gradients, float* averages, T* copies, float* velocities) {
+extern "C" __global__ void __launch_bounds__(THREADS) sgd_step(const Segment* segments, const Settings* settings, State* state, float* values,
+                                                               float* gradients, float* averages, T* copies, double* partials, float* velocities) {
     const Segment segment = segments[blockIdx.x];
     const float lr = settings->lr[max(segment.group, 0)], momentum = settings->momentum, kept = state->kept;
     const float decay = segment.group == 1 ? settings->weight_decay : 0.0f;
-    step(segment, state, values, gradients, averages, copies, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
+    step(segment, state, values, gradients, averages, copies, partials, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
         float velocity[4];
         load_4(velocities + at, n, vector, velocity);
 #pragma unroll
@@ -255,12 +287,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) sgd_step(const Segment* se
 }
 
 // Steps of one size against the sign of a mean that weighs the new gradient more than the remembered mean does. Decay first.
-extern "C" __global__ void __launch_bounds__(THREADS) lion_step(const Segment* segments, const Settings* settings, const State* state, float* values,
-                                                                float* gradients, float* averages, T* copies, float* means) {
+extern "C" __global__ void __launch_bounds__(THREADS) lion_step(const Segment* segments, const Settings* settings, State* state, float* values,
+                                                                float* gradients, float* averages, T* copies, double* partials, float* means) {
     const Segment segment = segments[blockIdx.x];
     const float lr = settings->lr[max(segment.group, 0)], beta1 = settings->momentum, beta2 = settings->beta2;
     const float decay = segment.group == 1 ? settings->weight_decay : 0.0f;
-    step(segment, state, values, gradients, averages, copies, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
+    step(segment, state, values, gradients, averages, copies, partials, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
         float mean[4];
         load_4(means + at, n, vector, mean);
 #pragma unroll
@@ -276,16 +308,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) lion_step(const Segment* s
 
 // The corrected mean over the root of the corrected mean square, or of the largest so far (amsgrad; `largest` may be null
 // without). Decay is part of the gradient (coupled: Adam), or comes first by itself (AdamW).
-extern "C" __global__ void __launch_bounds__(THREADS) adam_step(const Segment* segments, const Settings* settings, const State* state, float* values,
-                                                                float* gradients, float* averages, T* copies, float* means, float* squares,
-                                                                float* largest) {
+extern "C" __global__ void __launch_bounds__(THREADS) adam_step(const Segment* segments, const Settings* settings, State* state, float* values,
+                                                                float* gradients, float* averages, T* copies, double* partials, float* means,
+                                                                float* squares, float* largest) {
     const Segment segment = segments[blockIdx.x];
     const float lr = settings->lr[max(segment.group, 0)], beta1 = settings->momentum, beta2 = settings->beta2;
     const float decay = segment.group == 1 ? settings->weight_decay : 0.0f;
     const float rate = lr / state->correction1, correction2 = state->correction2;
     const bool amsgrad = settings->amsgrad;
     const float coupled = settings->coupled ? decay : 0.0f, decoupled = settings->coupled ? 0.0f : decay;
-    step(segment, state, values, gradients, averages, copies, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
+    step(segment, state, values, gradients, averages, copies, partials, [&](size_t at, int n, bool vector, float* value, const float* gradient) {
         float mean[4], square[4], divisor[4];
         load_4(means + at, n, vector, mean);
         load_4(squares + at, n, vector, square);
@@ -318,10 +350,11 @@ extern "C" __global__ void copy_parameters(const Segment* segments, const float*
 
 // What the host wants to know of a step, in one place. One thread.
 extern "C" __global__ void finish_step(const float* items, const State* state, Results* results) {
-    for (int item = 0; item < 4; ++item) results->items[item] = items[item];
+    for (int item = 0; item < ITEMS; ++item) results->items[item] = items[item];
     results->norm = state->norm;
     results->loss_scale = state->loss_scale;
     results->skipped = state->skipped;
     results->n_updates = state->n_updates;
+    results->update_ratio = state->update_ratio;
     results->n_finished += 1;
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::session::bench;
 use crate::session::{Command, CommandDone, Event, Failure, FailureKind, Session, Settings};
+use crate::train::OverfitVerdict;
 use args::Wish;
 use print::Printer;
 
@@ -64,6 +65,9 @@ fn run(command: Command, json: bool) -> ExitCode {
         match &event {
             Event::Failed { failure, .. } => code = fail(failure),
             Event::Finished { done: CommandDone::Checked(report), .. } if report.n_errors() > 0 => code = ExitCode::from(1),
+            Event::Finished { done: CommandDone::OverfitChecked(report), .. } if report.verdict == OverfitVerdict::Fails => {
+                code = ExitCode::from(1);
+            }
             _ => {}
         }
     }

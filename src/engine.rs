@@ -17,7 +17,7 @@ pub mod roofline;
 pub mod rule;
 
 pub use graph::{Graph, Node, Shape, Tensor, TensorId};
-pub use op::{Act, BnMode, BnParams, ConvSpec, LossSpec, Op};
+pub use op::{Act, BnMode, BnParams, ConvSpec, LOSS_ITEMS, LossSpec, Op};
 pub use params::{ParamId, ParamKind, ParamSpec, Params};
 pub use plan::Plan;
 pub use rule::Rule;

@@ -13,9 +13,12 @@ pub mod doctor;
 pub mod event;
 pub mod failure;
 pub mod job;
+mod monitor;
 pub mod pictures;
+pub mod queue;
 pub mod settings;
 pub mod tasks;
+mod training;
 #[cfg(test)]
 mod training_tests;
 
@@ -31,14 +34,17 @@ pub use event::{CommandDone, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
+pub use queue::{Queue, QueuedRun};
 pub use settings::{Settings, ThemeChoice};
 
 use crate::dataset::check::CheckReport;
 use crate::dataset::fix::Receipt;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
+use crate::media::Picture;
 use crate::train::follow::News;
-use crate::train::{Divergence, EpochReport, SavedRun, Steering, StepReport, TrainEvent, TrainOrder, TrainPlan, TrainSummary, ValReport};
+use crate::train::{Alarm, Divergence, EpochReport, EpochSamples, MachineReport, OverfitReport, Pace, SavedRun, Steering, StepReport};
+use crate::train::{SweepRow, TrainEvent, TrainOrder, TrainPlan, TrainSummary, ValReport};
 use job::RunningJob;
 
 /// The open dataset with everything that was read of it.
@@ -66,6 +72,14 @@ pub struct RunView {
     pub steering: Steering,
     /// What ended it, if its numbers ceased to be numbers.
     pub divergence: Option<Divergence>,
+    /// Over the whole run; thinned out where there are too many.
+    pub machine: Vec<MachineReport>,
+    pub alarms: Vec<Alarm>,
+    pub pace: Option<Pace>,
+    /// Pictures of the first batches.
+    pub batch_pictures: Vec<PathBuf>,
+    /// What was found after each epoch on some pictures of the val split.
+    pub samples: Vec<Arc<EpochSamples>>,
     pub summary: Option<TrainSummary>,
     pub epochs_wanted: usize,
 }
@@ -73,26 +87,36 @@ pub struct RunView {
 impl RunView {
     /// A run as its folder holds it.
     fn of(saved: &SavedRun) -> Self {
-        let SavedRun { dir, plan, steps, epochs, validations, divergence, notes, steering, summary, epochs_wanted, is_alive, .. } =
-            saved.clone();
+        let saved = saved.clone();
+        let mut machine = Vec::new();
+        saved.machine.into_iter().for_each(|report| monitor::keep(&mut machine, report));
         Self {
-            dir: Some(dir),
-            is_followed: is_alive,
-            plan,
-            steps,
-            epochs,
-            validations,
-            notes,
-            steering,
-            divergence,
-            summary,
-            epochs_wanted,
+            dir: Some(saved.dir),
+            is_followed: saved.is_alive,
+            plan: saved.plan,
+            steps: saved.steps,
+            epochs: saved.epochs,
+            validations: saved.validations,
+            notes: saved.notes,
+            steering: saved.steering,
+            divergence: saved.divergence,
+            machine,
+            alarms: saved.alarms,
+            pace: saved.pace,
+            batch_pictures: saved.batch_pictures,
+            samples: saved.samples,
+            summary: saved.summary,
+            epochs_wanted: saved.epochs_wanted,
         }
     }
 
     fn take_in(&mut self, event: &TrainEvent) {
         match event {
             TrainEvent::Plan(plan) => {
+                if self.dir.as_ref().is_some_and(|dir| *dir != plan.run_dir) {
+                    // The next run of a sweep begins.
+                    *self = Self { epochs_wanted: plan.epochs, ..Self::default() };
+                }
                 self.dir = Some(plan.run_dir.clone());
                 self.plan = Some(plan.clone());
             }
@@ -103,6 +127,11 @@ impl RunView {
             TrainEvent::Steering(steering) => self.steering = *steering,
             TrainEvent::Diverged(divergence) => self.divergence = Some(divergence.clone()),
             TrainEvent::Note(note) => self.notes.push(note.clone()),
+            TrainEvent::Machine(report) => monitor::keep(&mut self.machine, report.clone()),
+            TrainEvent::Alarm(alarm) => self.alarms.push(alarm.clone()),
+            TrainEvent::Pace(pace) => self.pace = Some(*pace),
+            TrainEvent::BatchPictures(paths) => self.batch_pictures.clone_from(paths),
+            TrainEvent::Samples(samples) => self.samples.push(samples.clone()),
             // Pass by; nothing of them is kept.
             TrainEvent::Saved { .. } | TrainEvent::Progress { .. } => {}
         }
@@ -129,6 +158,13 @@ pub struct Session {
     /// Of the last fix, dry run or undo.
     pub receipt: Option<Receipt>,
     pub run: Option<RunView>,
+    /// Trainings that wait for the one that runs.
+    pub queue: Queue,
+    /// Results of the last sweep so far, in the order of its runs.
+    pub sweep: Vec<SweepRow>,
+    /// Pictures of the first batches, as they were asked for.
+    pub batches: Arc<Vec<Picture>>,
+    pub overfit: Option<OverfitReport>,
     /// Weights that the Detect and Export workspaces use: the last ones trained or opened.
     pub weights: Option<PathBuf>,
     /// Class names of the last detection.
@@ -162,6 +198,10 @@ impl Session {
             report: None,
             receipt: None,
             run: None,
+            queue: Queue::default(),
+            sweep: Vec::new(),
+            batches: Arc::default(),
+            overfit: None,
             weights: None,
             detection_names: Vec::new(),
             detections: Vec::new(),
@@ -191,6 +231,16 @@ impl Session {
                 }
             }
             Command::Steer(order) => self.steer(order),
+            Command::Enqueue(config) => {
+                self.queue.push(*config);
+                self.start_queued();
+            }
+            Command::Unqueue(id) => self.queue.remove(id),
+            Command::MoveQueued { id, to } => self.queue.move_to(id, to),
+            Command::HoldQueue(is_held) => {
+                self.queue.is_held = is_held;
+                self.start_queued();
+            }
             Command::DismissNotice(id) => self.notices.retain(|notice| notice.id != id),
             Command::LoadPicture(key) => self.pictures.request(key),
             Command::UseWeights(path) => self.weights = Some(path),
@@ -273,6 +323,15 @@ impl Session {
         }
     }
 
+    /// Begins the next run of the queue, if nothing trains.
+    fn start_queued(&mut self) {
+        if !self.is_running(JobKind::Train)
+            && let Some(config) = self.queue.next()
+        {
+            self.start_job(Command::Train(Box::new(config)));
+        }
+    }
+
     fn start_job(&mut self, command: Command) {
         let Some(kind) = command.job_kind() else { return };
         if kind == JobKind::Follow {
@@ -308,6 +367,13 @@ impl Session {
                 self.run = Some(RunView::default());
                 self.begin_training();
             }
+            Command::Sweep(request) => {
+                self.sweep.clear();
+                self.run = Some(RunView { epochs_wanted: request.base.epochs, ..RunView::default() });
+                self.begin_training();
+            }
+            Command::PreviewBatches(_) => self.batches = Arc::default(),
+            Command::OverfitCheck { .. } => self.overfit = None,
             Command::Detect(_) => self.detections.clear(),
             Command::Export { .. } => self.export = None,
             _ => {}
@@ -336,7 +402,7 @@ impl Session {
             JobMessage::Finished { job, result } => {
                 self.running.retain(|running| running.id != job);
                 self.jobs.retain(|status| status.id != job);
-                match result {
+                let event = match result {
                     Ok(done) => {
                         self.take_in_done(&done);
                         Event::Finished { job, done }
@@ -348,7 +414,9 @@ impl Session {
                         }
                         Event::Failed { job, failure }
                     }
-                }
+                };
+                self.start_queued();
+                event
             }
         }
     }
@@ -368,6 +436,7 @@ impl Session {
                     News::Read(saved) => *run = RunView::of(saved),
                 }
             }
+            Event::SweepRow(row) => self.sweep.push(row.clone()),
             Event::Detection { names, result } => {
                 if self.detection_names != **names {
                     self.detection_names.clone_from(names);
@@ -409,6 +478,8 @@ impl Session {
                 self.weights = Some(summary.run_dir.join("weights").join("best.safetensors"));
                 self.run.get_or_insert_default().summary = Some(summary.clone());
             }
+            CommandDone::BatchesPreviewed(pictures) => self.batches = pictures.clone(),
+            CommandDone::OverfitChecked(report) => self.overfit = Some((**report).clone()),
             CommandDone::Exported(report) => self.export = Some(report.clone()),
             CommandDone::DevicesListed(devices) => self.devices.clone_from(devices),
             // Told by events, or only printed.

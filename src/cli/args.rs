@@ -16,7 +16,8 @@ use crate::session::bench::{BenchKind, BenchRequest};
 use crate::session::{Command, DetectRequest, Failure};
 use crate::train::freeze::Freeze;
 use crate::train::hyp_choice::parse_change;
-use crate::train::{BatchChoice, HypChoice, ResumeRequest, TrainConfig};
+use crate::train::overfit::DEFAULT_STEPS;
+use crate::train::{BatchChoice, HypChoice, ResumeRequest, SweepAxis, SweepRequest, TrainConfig};
 use crate::yolo::Model;
 
 /// From a folder of pictures to a deployed YOLOv9 detector: label, check, train, look, export.
@@ -139,6 +140,17 @@ enum Task {
     },
     /// Train a detector
     Train(Box<TrainArgs>),
+    /// Train one run after another over a grid of values, and compare them in a table
+    Sweep {
+        #[command(flatten)]
+        args: Box<TrainArgs>,
+        /// Values to try: a key of a YAML file for --hyp, or model, epochs, batch, imgsz, seed; may be repeated
+        #[arg(long, required = true, value_name = "KEY=A,B,C", value_parser = SweepAxis::parse)]
+        grid: Vec<SweepAxis>,
+        /// Try so many points of the grid, drawn at random by --seed
+        #[arg(long, value_name = "N")]
+        random: Option<usize>,
+    },
     /// Measure precision, recall and mAP of weights on a split
     Val {
         #[arg(long)]
@@ -309,6 +321,15 @@ struct TrainArgs {
     /// Validate the last epoch alone
     #[arg(long)]
     noval: bool,
+    /// Train although more than one in a hundred images of the train split cannot be used
+    #[arg(long)]
+    allow_broken: bool,
+    /// Only train some steps on one batch, and say whether it can be learnt; exit code 1 when not
+    #[arg(long, conflicts_with = "resume")]
+    overfit_check: bool,
+    /// Steps of the overfit check
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_STEPS, requires = "overfit_check")]
+    overfit_steps: usize,
     #[arg(long)]
     json: bool,
 }
@@ -418,12 +439,21 @@ impl Args {
                 (Command::Sample { out, options: SampleOptions { n_images: images, size, seed, broken } }, json)
             }
             Task::Train(args) => {
-                let json = args.json;
+                let (json, is_check, n_steps) = (args.json, args.overfit_check, args.overfit_steps);
                 let command = match &args.resume {
                     Some(_) => Command::Resume(Box::new(args.into_resume(&given)?)),
+                    None if is_check => Command::OverfitCheck { config: Box::new(args.into_config()?), n_steps },
                     None => Command::Train(Box::new(args.into_config()?)),
                 };
                 (command, json)
+            }
+            Task::Sweep { args, grid, random } => {
+                let (json, seed) = (args.json, args.seed);
+                if args.resume.is_some() || args.overfit_check {
+                    let hint = "a sweep begins new runs; each can be gone on with by `boxwright train --resume`".to_owned();
+                    return Err(Failure::mendable("--resume and --overfit-check are not for sweeps", Some(hint)));
+                }
+                (Command::Sweep(Box::new(SweepRequest { base: args.into_config()?, axes: grid, random, seed })), json)
             }
             Task::Val { data, weights, split, imgsz, batch, conf, iou, device, json } => {
                 let split = match split {
@@ -490,6 +520,7 @@ impl TrainArgs {
             patience: self.patience,
             save_period: self.save_period,
             noval: self.noval,
+            allow_broken: self.allow_broken,
             ..TrainConfig::new(&self.data.unwrap_or_default())
         })
     }
@@ -551,6 +582,20 @@ mod tests {
         assert_eq!(resume(&["--resume", "--lr-scale", "0.5"]), ResumeRequest { lr_scale: Some(0.5), ..newest });
         let Err(failure) = wish(&["--resume", "--batch", "16"]) else { panic!("another batch is another run") };
         assert!(failure.message.contains("--batch"), "{failure:?}");
+    }
+
+    #[test]
+    fn a_sweep_has_axes_and_an_overfit_check_has_steps() {
+        let sweep = ["boxwright", "sweep", "--data", "d", "--grid", "lr0=0.01,0.001", "--grid", "epochs=3", "--random", "2", "--seed", "5"];
+        let Ok(Wish::Run { command, .. }) = wish(sweep.map(OsString::from)) else { panic!("a sweep") };
+        let Command::Sweep(request) = *command else { panic!("{command:?} is no sweep") };
+        assert_eq!((request.axes.len(), request.axes[0].values.len(), request.random, request.seed), (2, 2, Some(2), 5));
+        let check = ["boxwright", "train", "--data", "d", "--overfit-check", "--overfit-steps", "20", "--allow-broken"];
+        let Ok(Wish::Run { command, .. }) = wish(check.map(OsString::from)) else { panic!("a check") };
+        let Command::OverfitCheck { config, n_steps: 20 } = *command else { panic!("{command:?} is no check") };
+        assert!(config.allow_broken);
+        assert!(Args::try_parse_from(["boxwright", "sweep", "--data", "d"]).is_err(), "no axis");
+        assert!(Args::try_parse_from(["boxwright", "train", "--data", "d", "--overfit-steps", "20"]).is_err());
     }
 
     #[test]

@@ -12,6 +12,13 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::Progress { done, total, .. } => json!({"event": "progress", "done": done, "total": total}),
         Event::Finding(finding) => finding.to_json(),
         Event::Train(event) => event.to_json(),
+        Event::SweepRow(row) => {
+            let mut line = json!({"event": "sweep_row"});
+            if let (Value::Object(line), Value::Object(fields)) = (&mut line, json!(row)) {
+                line.extend(fields);
+            }
+            line
+        }
         Event::Detection { names, result } => detection(names, result),
         Event::Note(text) => json!({"event": "note", "text": text}),
         Event::Finished { done, .. } => finished(done),
@@ -68,6 +75,9 @@ fn finished(done: &CommandDone) -> Value {
             "run_dir": summary.run_dir, "epochs": summary.epochs_done, "stopped": summary.stopped, "best_epoch": summary.best_epoch,
             "peak_bytes": summary.peak_bytes, "metrics": metrics(&summary.metrics, &[]),
         }),
+        CommandDone::BatchesPreviewed(pictures) => json!({"pictures": pictures.len()}),
+        CommandDone::OverfitChecked(report) => json!(report),
+        CommandDone::Swept { rows, tables } => json!({"rows": rows, "tables": tables}),
         CommandDone::Validated { metrics: figures, names, skipped } => json!({"metrics": metrics(figures, names), "skipped": skipped}),
         CommandDone::Detected { n_pictures, n_detections, n_unreadable, out } => {
             json!({"pictures": n_pictures, "detections": n_detections, "unreadable": n_unreadable, "out": out})

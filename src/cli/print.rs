@@ -1,6 +1,7 @@
 //! What a person at a terminal reads: results on stdout, progress on stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 
 use super::bar::{Recent, bar, duration};
 use super::json;
@@ -9,7 +10,8 @@ use crate::dataset::fix::Receipt;
 use crate::eval::Metrics;
 use crate::session::doctor::DoctorReport;
 use crate::session::{CommandDone, Event, Failure, PictureResult};
-use crate::train::{Divergence, StepReport, TrainEvent, TrainPlan};
+use crate::train::sweep::ranked;
+use crate::train::{BranchLosses, Divergence, OverfitVerdict, Pace, StepReport, SweepRow, TrainEvent, TrainPlan};
 
 /// Writes an error the way every command does.
 pub(super) fn failure(failure: &Failure) {
@@ -68,6 +70,10 @@ impl Printer {
                 writeln!(out, "{}", finding_line(finding))?;
             }
             Event::Train(event) => self.train(event, &mut out)?,
+            Event::SweepRow(row) => {
+                self.clear_progress();
+                writeln!(out, "run {} ended: {}\n", row.run, sweep_result(row))?;
+            }
             Event::Detection { names, result } => {
                 self.clear_progress();
                 writeln!(out, "{}", detection_line(names, result))?;
@@ -91,6 +97,8 @@ impl Printer {
             TrainEvent::Plan(plan) => {
                 self.clear_progress();
                 self.plan = Some(plan.clone());
+                self.epoch_table_begun = false;
+                self.step_secs = Recent::default();
                 writeln!(out, "run folder   {}", plan.run_dir.display())?;
                 writeln!(out, "pictures     {} train, {} val, {} boxes", plan.n_train_images, plan.n_val_images, plan.n_labels)?;
                 writeln!(out, "network      {} parameters, {} steps an epoch", plan.n_parameters, plan.steps_per_epoch)?;
@@ -98,6 +106,10 @@ impl Printer {
                 writeln!(out, "memory       {:.0} MiB planned", mib(plan.planned_bytes))?;
                 if let Some(bytes) = plan.device_bytes {
                     writeln!(out, "GPU memory   {:.0} MiB planned", mib(bytes))?;
+                }
+                if !plan.class_boxes.is_empty() {
+                    let boxes: Vec<String> = plan.class_boxes.iter().map(|class| format!("{} {}", class.name, class.n_boxes)).collect();
+                    writeln!(out, "boxes        {}; {} pictures without a box", boxes.join(", "), plan.n_backgrounds)?;
                 }
                 for line in &plan.dropped {
                     writeln!(out, "left out     {line}")?;
@@ -156,6 +168,30 @@ impl Printer {
                 self.clear_progress();
                 writeln!(out, "note: {text}")?;
             }
+            TrainEvent::Alarm(alarm) => {
+                self.clear_progress();
+                writeln!(out, "ALARM: epoch {} step {}: {}", alarm.epoch, alarm.step, alarm.what)?;
+                writeln!(out, "       {}", alarm.explanation)?;
+                writeln!(out, "       what to do: {}", alarm.action)?;
+            }
+            TrainEvent::Pace(pace) => {
+                self.clear_progress();
+                let Pace { images_per_sec, secs_per_epoch, secs_left, n_steps } = pace;
+                writeln!(
+                    out,
+                    "pace         {images_per_sec:.1} images/s, {} an epoch and {} in all for the steps, from {n_steps} of them",
+                    duration(*secs_per_epoch),
+                    duration(*secs_left)
+                )?;
+            }
+            TrainEvent::BatchPictures(paths) => {
+                self.clear_progress();
+                for path in paths {
+                    writeln!(out, "batch        {}", path.display())?;
+                }
+            }
+            // For the window.
+            TrainEvent::Machine(_) | TrainEvent::Samples(_) => {}
         }
         Ok(())
     }
@@ -245,6 +281,21 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
             }
             Ok(())
         }
+        CommandDone::BatchesPreviewed(pictures) => writeln!(out, "{} batches were made", pictures.len()),
+        CommandDone::OverfitChecked(report) => {
+            let verdict = match report.verdict {
+                OverfitVerdict::Learns => "learns",
+                OverfitVerdict::Slow => "SLOW",
+                OverfitVerdict::Fails => "FAILS",
+            };
+            let parts =
+                |losses: &BranchLosses| format!("box {:.3}  cls {:.3}  dfl {:.3}", losses.box_loss, losses.cls_loss, losses.dfl_loss);
+            writeln!(out, "first steps  {}", parts(&report.first))?;
+            writeln!(out, "last steps   {}", parts(&report.last))?;
+            writeln!(out, "{verdict}: {}", report.text)?;
+            writeln!(out, "{} steps took {}", report.losses.len(), duration(report.secs))
+        }
+        CommandDone::Swept { rows, tables } => swept(rows, tables, out),
         CommandDone::Validated { metrics, names, skipped } => {
             for line in skipped {
                 writeln!(out, "skipped: {line}")?;
@@ -330,6 +381,24 @@ fn examined(report: &DoctorReport, out: &mut impl Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The runs of a sweep, the best first.
+fn swept(rows: &[SweepRow], tables: &[PathBuf], out: &mut impl Write) -> io::Result<()> {
+    for row in ranked(rows) {
+        let values: Vec<String> = row.values.iter().map(|(key, value)| format!("{key}={}", value.to_string().trim_matches('"'))).collect();
+        writeln!(out, "{:4}  {}  {}", row.run, sweep_result(row), values.join(" "))?;
+    }
+    tables.iter().try_for_each(|path| writeln!(out, "table        {}", path.display()))
+}
+
+fn sweep_result(row: &SweepRow) -> String {
+    let figures = format!("mAP50 {:.4}  mAP50-95 {:.4}  {} epochs, {}", row.map50, row.map50_95, row.epochs, duration(row.secs));
+    match &row.error {
+        None => figures,
+        Some(reason) if row.run_dir.is_some() => format!("{figures}, {reason}"),
+        Some(reason) => format!("failed: {reason}"),
+    }
 }
 
 fn checked(report: &CheckReport, out: &mut impl Write) -> io::Result<()> {

@@ -40,6 +40,8 @@ pub mod loss;
 pub mod nearest;
 #[cfg(feature = "cuda")]
 pub mod nms;
+#[cfg_attr(feature = "cuda", expect(unsafe_code, reason = "calls NVML"))]
+pub mod nvml;
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "calls the compiler")]
 pub mod nvrtc;

@@ -6,7 +6,7 @@
 //!
 //! All activations are NHWC. Vectors and tables use (1, 1, rows, columns).
 
-use super::op::{Act, BnMode, BnParams, ConvSpec, LossSpec, Op};
+use super::op::{Act, BnMode, BnParams, ConvSpec, LOSS_ITEMS, LossSpec, Op};
 use super::params::ParamId;
 
 /// Index of a tensor in its graph.
@@ -279,7 +279,7 @@ impl Graph {
 
     /// The detection loss of all heads. `heads[h][l]` is (reg, cls). Returns `items`.
     pub fn detection_loss(&mut self, name: &str, truth: TensorId, heads: &[Vec<(TensorId, TensorId)>], spec: LossSpec) -> TensorId {
-        let items = self.add_tensor(format!("{name}.items"), Shape::new(1, 1, 1, 4), DType::F32);
+        let items = self.add_tensor(format!("{name}.items"), Shape::new(1, 1, 1, LOSS_ITEMS), DType::F32);
         let mut inputs = vec![truth];
         let mut outputs = vec![items];
         for &(reg, cls) in heads.iter().flatten() {

@@ -60,6 +60,11 @@ pub const BN_EPS: f32 = 1e-3;
 /// Share of the batch in the running statistics: new = (1 - momentum) * old + momentum * batch.
 pub const BN_MOMENTUM: f32 = 0.03;
 
+/// Heads that a loss may have.
+pub const MAX_LOSS_HEADS: usize = 2;
+/// Numbers that a loss gives: box, cls, dfl, the loss to differentiate, then box, cls, dfl of each head.
+pub const LOSS_ITEMS: usize = 4 + 3 * MAX_LOSS_HEADS;
+
 /// The constants of the detection loss; `LossSpec::published` holds the published values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossSpec {
@@ -136,7 +141,8 @@ pub enum Op {
     Decode { strides: Vec<usize>, reg_max: usize },
     /// `[truth, (reg, cls) for each level, for each head]` -> `[items, (d_reg, d_cls) in the same order]`.
     /// `truth` is (B, 1, G, 5): class, x1, y1, x2, y2 in input pixels; a row that pads has class -1.
-    /// `items` is (1, 1, 1, 4): box, cls, dfl with gains and head weights, and the loss to differentiate, B * their sum.
+    /// `items` is (1, 1, 1, [`LOSS_ITEMS`]): box, cls, dfl with gains and head weights, the loss to differentiate, B * their sum, then
+    /// box, cls, dfl of each head in order; 0 for a head that is not there.
     DetectionLoss(LossSpec),
 
     /// `[]` -> `[x]` = 0.

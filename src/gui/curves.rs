@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn step(step: usize, loss: f32) -> StepReport {
-        StepReport { epoch: 0, step, box_loss: loss, cls_loss: 1.0, dfl_loss: 0.5, lr: 0.01, grad_norm: 1.0, images_per_sec: 10.0 }
+        StepReport { step, box_loss: loss, cls_loss: 1.0, dfl_loss: 0.5, lr: 0.01, grad_norm: 1.0, ..StepReport::default() }
     }
 
     #[test]

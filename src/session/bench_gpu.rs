@@ -79,7 +79,8 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let with_upload = windows(request, check_in, &runtime, || training.submit(n_images, &pixels, &rows, Some(&settings)))?;
     let gpu_only = windows(request, check_in, &runtime, || training.repeat(n_images))?;
     let used = free.saturating_sub(gpu.free_bytes()?);
-    let losses = training.results(0)?.items;
+    let [box_loss, cls_loss, dfl_loss, loss, ..] = training.results(0)?.items;
+    let losses = [box_loss, cls_loss, dfl_loss, loss];
     let profile = training.profile(n_images)?;
     let rows = profile_rows(&profile, &names);
     write_profile(request, &rows)?;

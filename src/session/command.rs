@@ -13,7 +13,7 @@ use crate::engine::Device;
 use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::media::Picture;
-use crate::train::{ResumeRequest, SavedRun, TrainConfig, TrainOrder};
+use crate::train::{ResumeRequest, SavedRun, SweepRequest, TrainConfig, TrainOrder};
 
 /// A wish. Those with a `path: Option` act on the open dataset when it is absent.
 #[derive(Clone, Debug)]
@@ -47,6 +47,26 @@ pub enum Command {
     Follow {
         dir: PathBuf,
         len: u64,
+    },
+    /// Trains when nothing else trains, after those that wait already.
+    Enqueue(Box<TrainConfig>),
+    /// Takes a run out of the queue by its id.
+    Unqueue(u64),
+    /// Moves a run of the queue to a place, counted from 0.
+    MoveQueued {
+        id: u64,
+        to: usize,
+    },
+    /// Whether runs of the queue wait even when nothing trains.
+    HoldQueue(bool),
+    /// Trains one run after another over a grid of values.
+    Sweep(Box<SweepRequest>),
+    /// Makes the first batches of a run as pictures, without training.
+    PreviewBatches(Box<TrainConfig>),
+    /// Trains some steps on one batch, and says whether it can be learnt.
+    OverfitCheck {
+        config: Box<TrainConfig>,
+        n_steps: usize,
     },
     /// `options.imgsz` 0: the size that the weights were trained with.
     Val {
@@ -123,8 +143,10 @@ impl Command {
             Self::Undo { .. } => JobKind::Undo,
             Self::ConvertToYolo { .. } => JobKind::Convert,
             Self::Sample { .. } | Self::OpenSample => JobKind::Sample,
-            Self::Train(_) | Self::Resume(_) => JobKind::Train,
+            Self::Train(_) | Self::Resume(_) | Self::Sweep(_) => JobKind::Train,
             Self::Follow { .. } => JobKind::Follow,
+            Self::PreviewBatches(_) => JobKind::Preview,
+            Self::OverfitCheck { .. } => JobKind::OverfitCheck,
             Self::Val { .. } => JobKind::Val,
             Self::Detect(_) => JobKind::Detect,
             Self::Export { .. } => JobKind::Export,
@@ -133,6 +155,7 @@ impl Command {
             Self::ListDevices => JobKind::ListDevices,
             Self::Browse(_) => JobKind::Browse,
             Self::SavePicture { .. } => JobKind::SavePicture,
+            Self::Enqueue(_) | Self::Unqueue(_) | Self::MoveQueued { .. } | Self::HoldQueue(_) => return None,
             Self::Steer(_) | Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => {
                 return None;
             }

@@ -15,8 +15,9 @@ use crate::dataset::{Dataset, Label};
 use crate::detect::PictureDetections;
 use crate::eval::Metrics;
 use crate::export::ExportReport;
+use crate::media::Picture;
 use crate::train::follow::News;
-use crate::train::{SavedRun, TrainEvent, TrainSummary};
+use crate::train::{OverfitReport, SavedRun, SweepRow, TrainEvent, TrainSummary};
 
 /// Detections of one picture file, or why there are none.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +44,8 @@ pub enum Event {
         dir: Arc<PathBuf>,
         news: News,
     },
+    /// A run of a sweep has ended.
+    SweepRow(SweepRow),
     Detection {
         names: Arc<Vec<String>>,
         result: Box<PictureResult>,
@@ -79,6 +82,14 @@ pub enum CommandDone {
     Trained(TrainSummary),
     /// The run that was followed is over.
     Followed,
+    /// Pictures of the first batches.
+    BatchesPreviewed(Arc<Vec<Picture>>),
+    OverfitChecked(Box<OverfitReport>),
+    /// Results of the runs, and the files that hold them.
+    Swept {
+        rows: Vec<SweepRow>,
+        tables: Vec<PathBuf>,
+    },
     Validated {
         metrics: Metrics,
         names: Vec<String>,

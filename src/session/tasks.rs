@@ -15,6 +15,7 @@ use super::doctor;
 use super::event::{CommandDone, Event, PictureResult};
 use super::failure::Failure;
 use super::job::JobContext;
+use super::training;
 use crate::dataset::check;
 use crate::dataset::convert;
 use crate::dataset::fix;
@@ -32,7 +33,7 @@ use crate::export;
 use crate::media::decode;
 use crate::media::encode;
 use crate::train;
-use crate::train::{SavedRun, TrainEvent, TrainOrder};
+use crate::train::{SavedRun, TrainOrder};
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsError;
 
@@ -84,10 +85,15 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::Train(config) => {
             device::ready(config.device)?;
-            Ok(CommandDone::Trained(train::train(&config, &inputs.orders, &mut |event| tell(event, context))?))
+            Ok(CommandDone::Trained(train::train(&config, &inputs.orders, &mut |event| training::pass_on(event, context))?))
         }
-        Command::Resume(request) => Ok(CommandDone::Trained(train::resume(&request, &inputs.orders, &mut |event| tell(event, context))?)),
+        Command::Resume(request) => {
+            Ok(CommandDone::Trained(train::resume(&request, &inputs.orders, &mut |event| training::pass_on(event, context))?))
+        }
         Command::Follow { dir, len } => follow(dir, len, context),
+        Command::Sweep(request) => training::sweep(&request, &inputs.orders, context),
+        Command::PreviewBatches(config) => training::preview(&config, context),
+        Command::OverfitCheck { config, n_steps } => training::overfit_check(&config, n_steps, context),
         Command::Val { data, weights, options } => val(&data, &weights, options, context),
         Command::Detect(request) => detect_pictures(&request, context),
         Command::Export { weights, format, out } => Ok(CommandDone::Exported(export::export(&weights, format, &out)?)),
@@ -97,19 +103,15 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::ListDevices => Ok(CommandDone::DevicesListed(device::list())),
         Command::Doctor => Ok(CommandDone::Examined(Box::new(doctor::examine()))),
+        Command::Enqueue(_) | Command::Unqueue(_) | Command::MoveQueued { .. } | Command::HoldQueue(_) => {
+            unreachable!("the session keeps the queue itself")
+        }
         Command::Steer(_)
         | Command::Cancel(_)
         | Command::DismissNotice(_)
         | Command::LoadPicture(_)
         | Command::UseWeights(_)
         | Command::SetTheme(_) => unreachable!("the session carries these out itself"),
-    }
-}
-
-fn tell(event: TrainEvent, context: &JobContext) -> ControlFlow<()> {
-    match event {
-        TrainEvent::Progress { done, total, .. } => context.check_in(done, total),
-        event => context.emit(Event::Train(event)),
     }
 }
 

@@ -309,6 +309,8 @@ pub struct TrainConfig {
     pub save_period: usize,
     /// Only the last epoch is validated.
     pub noval: bool,
+    /// Trains although more than one in a hundred training images cannot be used.
+    pub allow_broken: bool,
 }
 
 impl Default for TrainConfig {
@@ -343,6 +345,7 @@ impl TrainConfig {
             patience: 100,
             save_period: 0,
             noval: false,
+            allow_broken: false,
         }
     }
 

@@ -18,6 +18,8 @@ pub enum TrainError {
     Weights(#[from] crate::yolo::weights::WeightsError),
     #[error("none of the {n_images} images of the train split can be used; the first: {reason}")]
     NoTrainImages { n_images: usize, reason: String },
+    #[error("{n_broken} of {n_images} images of the train split cannot be used; the first: {first}")]
+    ManyBroken { n_broken: usize, n_images: usize, first: String },
     #[error("the train split has {n_images} images but not one label")]
     NoLabels { n_images: usize },
     #[error(transparent)]
@@ -75,6 +77,7 @@ impl TrainError {
             Self::Val(error) => error.hint(),
             Self::Weights(error) => error.hint(),
             Self::NoTrainImages { .. } => Some("`boxwright check` lists what is wrong with each picture".into()),
+            Self::ManyBroken { .. } => Some("`boxwright check` lists what is wrong with each; --allow-broken trains without them".into()),
             Self::NoLabels { .. } => Some("label some pictures first, or see with `boxwright check` where labels are looked for".into()),
             Self::Cuda(error) => error.hint().map(Into::into),
             Self::BatchTooLarge { largest: 0, .. } => {

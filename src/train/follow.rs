@@ -50,7 +50,7 @@ pub fn follow(dir: &Path, mut len: u64, tell: &mut dyn FnMut(Option<News>) -> Co
         };
         len += lines.len() as u64;
         let values = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        for event in values.filter_map(|value| TrainEvent::from_json(&value)) {
+        for event in values.filter_map(|value| TrainEvent::from_json(dir, &value)) {
             if tell(Some(News::Event(Box::new(event)))).is_break() {
                 return Ok(());
             }

@@ -13,9 +13,11 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
+use crossbeam_channel::RecvTimeoutError;
 use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
@@ -32,6 +34,8 @@ use super::train_set::TruthRow;
 use crate::engine::Device;
 use crate::media::resize::PADDING;
 
+/// Between two looks at what the device does while a batch is not there.
+const TICK: Duration = Duration::from_millis(1);
 /// Finished batches that wait, for each worker.
 const AHEAD: usize = 2;
 
@@ -138,29 +142,40 @@ impl Loader {
     pub fn clock(&self) -> Arc<LoaderClock> {
         Arc::clone(&self.clock)
     }
-}
 
-impl Iterator for Loader {
-    type Item = Batch;
-
-    fn next(&mut self) -> Option<Batch> {
+    /// The next batch. As long as it is not there, `waiting` hears about every millisecond how much time has gone by.
+    pub fn next_watched(&mut self, waiting: &mut dyn FnMut(Duration)) -> Option<Batch> {
         if self.remaining == 0 {
             return None;
         }
         let index = self.next;
         self.next = (index + 1) % self.channels.len();
         self.remaining -= 1;
-        let asked = Instant::now();
-        let received = self.channels[index].recv();
-        self.clock.wait.add(asked.elapsed());
-        match received {
-            Ok(batch) => Some(batch),
-            // Only a panic ends a worker early: it becomes ours.
-            Err(_) => match self.workers.swap_remove(index).join() {
-                Err(panic) => std::panic::resume_unwind(panic),
-                Ok(()) => unreachable!("a loader thread ended before its last batch"),
-            },
+        let mut start = Instant::now();
+        loop {
+            let received = self.channels[index].recv_timeout(TICK);
+            let now = Instant::now();
+            waiting(now - start);
+            self.clock.wait.add(now - start);
+            start = now;
+            match received {
+                Ok(batch) => return Some(batch),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Only a panic ends a worker early: it becomes ours.
+                Err(RecvTimeoutError::Disconnected) => match self.workers.swap_remove(index).join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(()) => unreachable!("a loader thread ended before its last batch"),
+                },
+            }
         }
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        self.next_watched(&mut |_| {})
     }
 }
 
@@ -445,6 +460,16 @@ mod tests {
         assert_eq!(loader.by_ref().count(), 12);
         drop(loader);
         assert_eq!(clock.read().n_samples, 30);
+    }
+
+    #[test]
+    fn waiting_for_a_batch_is_told_as_it_passes() {
+        let mut loader = Loader::start(&set(10), &LoaderOptions { n_epochs: 1, ..options() }).unwrap();
+        let start = Instant::now();
+        let mut waited = Duration::ZERO;
+        while loader.next_watched(&mut |time| waited += time).is_some() {}
+        assert!(Duration::ZERO < waited && waited <= start.elapsed());
+        assert!(loader.next().is_none());
     }
 
     #[test]

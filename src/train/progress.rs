@@ -4,6 +4,7 @@
 //!
 //! Never touches weights or files.
 
+use super::live::EpochSums;
 use crate::eval::Metrics;
 
 /// The best epoch so far.
@@ -22,6 +23,9 @@ pub struct Progress {
     pub last_update: usize,
     /// Of the losses of this epoch.
     pub sums: [f64; 3],
+    /// Of its other figures.
+    #[serde(default)]
+    pub figures: EpochSums,
     /// What this epoch took so far, without pauses.
     pub epoch_secs: f64,
     /// Norm of the gradient at the last update that was made.

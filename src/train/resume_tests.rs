@@ -43,6 +43,7 @@ fn config(root: &Path, name: &str, optimizer: OptimizerKind) -> TrainConfig {
         name: name.into(),
         hyp: HypChoice::Given(Box::new(hyp)),
         seed: 1,
+        allow_broken: true,
         ..TrainConfig::new(&root.join("data.yaml"))
     }
 }

@@ -280,7 +280,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut run = RunFolder::create(folder.path(), "exp").unwrap();
         let metrics = Metrics { precision: 0.5, recall: 0.25, map50: 0.123456, map50_95: 0.01, ..Metrics::default() };
-        let epoch = EpochReport { epoch: 0, box_loss: 2.5, cls_loss: 3.0, dfl_loss: 1.0, metrics, lr: [0.07, 0.001, 0.001], secs: 1.0 };
+        let lr = [0.07, 0.001, 0.001];
+        let epoch = EpochReport { box_loss: 2.5, cls_loss: 3.0, dfl_loss: 1.0, metrics, lr, secs: 1.0, ..EpochReport::default() };
         run.write_results(&epoch).unwrap();
         run.write_results(&EpochReport { epoch: 1, ..epoch }).unwrap();
         let text = fs::read_to_string(run.dir.join("results.csv")).unwrap();
@@ -322,7 +323,7 @@ mod tests {
             lens.push(run.events_len);
             run.write_event(&serde_json::json!({"event": "note", "text": epoch})).unwrap();
             let (lr, metrics) = ([0.1; 3], metrics.clone());
-            run.write_results(&EpochReport { epoch, box_loss: 1.0, cls_loss: 1.0, dfl_loss: 1.0, metrics, lr, secs: 1.0 }).unwrap();
+            run.write_results(&EpochReport { epoch, box_loss: 1.0, metrics, lr, secs: 1.0, ..EpochReport::default() }).unwrap();
         }
         let events = fs::read_to_string(dir.join("events.jsonl")).unwrap();
         fs::write(dir.join("events.jsonl"), events.clone() + "{\"event\":\"no").unwrap();

@@ -6,13 +6,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::event::{Divergence, EpochReport, StepReport, TrainEvent, TrainPlan, TrainSummary, ValReport};
+use super::event::{Divergence, EpochReport, Pace, StepReport, TrainEvent, TrainPlan, TrainSummary, ValReport};
+use super::health::Alarm;
+use super::machine::MachineReport;
 use super::order::Steering;
 use super::run_lock::RunLock;
+use super::samples::EpochSamples;
 
 /// A run as its folder holds it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +32,13 @@ pub struct SavedRun {
     pub divergence: Option<Divergence>,
     pub notes: Vec<String>,
     pub steering: Steering,
+    pub machine: Vec<MachineReport>,
+    pub alarms: Vec<Alarm>,
+    pub pace: Option<Pace>,
+    /// Pictures of the first batches.
+    pub batch_pictures: Vec<PathBuf>,
+    /// Of the epochs, in order.
+    pub samples: Vec<Arc<EpochSamples>>,
     pub summary: Option<TrainSummary>,
     /// Whether a process trains it.
     pub is_alive: bool,
@@ -60,7 +71,12 @@ impl SavedRun {
         for line in text.lines() {
             run.take_in(line);
         }
-        // Run folders are moved; the weights lie where the folder is now.
+        // Run folders are moved; pictures and weights lie where the folder is now.
+        for path in &mut run.batch_pictures {
+            if let Some(name) = path.file_name() {
+                *path = dir.join("report").join(name);
+            }
+        }
         if let Some(summary) = &mut run.summary {
             summary.run_dir = dir.to_path_buf();
         }
@@ -77,7 +93,7 @@ impl SavedRun {
             self.summary = serde_json::from_value(value).ok();
             return;
         }
-        match TrainEvent::from_json(&value) {
+        match TrainEvent::from_json(&self.dir, &value) {
             Some(TrainEvent::Plan(plan)) => self.plan = Some(plan),
             Some(TrainEvent::Step(step)) => self.steps.push(step),
             Some(TrainEvent::Epoch(epoch)) => self.epochs.push(epoch),
@@ -85,6 +101,11 @@ impl SavedRun {
             Some(TrainEvent::Diverged(divergence)) => self.divergence = Some(divergence),
             Some(TrainEvent::Steering(steering)) => self.steering = steering,
             Some(TrainEvent::Note(note)) => self.notes.push(note),
+            Some(TrainEvent::Machine(report)) => self.machine.push(report),
+            Some(TrainEvent::Alarm(alarm)) => self.alarms.push(alarm),
+            Some(TrainEvent::Pace(pace)) => self.pace = Some(pace),
+            Some(TrainEvent::BatchPictures(paths)) => self.batch_pictures = paths,
+            Some(TrainEvent::Samples(samples)) => self.samples.push(samples),
             Some(TrainEvent::Resumed { .. } | TrainEvent::Saved { .. } | TrainEvent::Progress { .. }) | None => {}
         }
     }
@@ -100,16 +121,17 @@ mod tests {
     #[test]
     fn what_a_run_wrote_is_read_back_up_to_half_a_line() {
         let dir = tempfile::tempdir().unwrap();
-        let step =
-            StepReport { epoch: 0, step: 3, box_loss: 1.5, cls_loss: 2.0, dfl_loss: 0.5, lr: 0.01, grad_norm: 3.0, images_per_sec: 20.0 };
+        let step = StepReport { step: 3, box_loss: 1.5, lr: 0.01, update_ratio: Some(0.5), n_skipped: 2, ..StepReport::default() };
         let metrics = Metrics { map50: 0.5, ..Metrics::default() };
-        let epoch =
-            EpochReport { epoch: 0, box_loss: 1.0, cls_loss: 1.0, dfl_loss: 1.0, metrics: metrics.clone(), lr: [0.01; 3], secs: 2.0 };
+        let epoch = EpochReport { box_loss: 1.0, metrics: metrics.clone(), lr: [0.01; 3], secs: 2.0, ..EpochReport::default() };
         let summary = TrainSummary { run_dir: "elsewhere".into(), epochs_done: 1, stopped: false, best_epoch: 0, metrics, peak_bytes: 1 };
+        let pace = Pace { n_steps: 20, images_per_sec: 8.0, secs_per_epoch: 2.0, secs_left: 12.0 };
         let lines = [
             TrainEvent::Note("hello".into()).to_json(),
             TrainEvent::Step(step).to_json(),
             TrainEvent::Epoch(epoch.clone()).to_json(),
+            TrainEvent::Pace(pace).to_json(),
+            TrainEvent::BatchPictures(vec!["/elsewhere/report/train_batch0.jpg".into()]).to_json(),
             summary.to_json(),
         ];
         let text: Vec<String> = lines.iter().map(ToString::to_string).collect();
@@ -119,6 +141,7 @@ mod tests {
         let run = SavedRun::read(dir.path()).unwrap();
         assert_eq!((run.steps, run.epochs, run.notes), (vec![step], vec![epoch], vec!["hello".to_owned()]));
         assert_eq!((run.epochs_wanted, run.data), (7, Some(PathBuf::from("/d/data.yaml"))));
+        assert_eq!((run.pace, run.batch_pictures), (Some(pace), vec![dir.path().join("report/train_batch0.jpg")]));
         assert_eq!(run.summary.unwrap().run_dir, dir.path());
         assert!(!SavedRun::is_run(&dir.path().join("weights")));
     }

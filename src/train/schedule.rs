@@ -69,6 +69,11 @@ impl Schedule {
         StepSettings { lr: [lr; 3], momentum: hyp.momentum, accumulate: ratio.round_ties_even().max(1.0) as usize }
     }
 
+    /// Batches in which rates come up.
+    pub fn warmup_steps(&self) -> usize {
+        self.warmup
+    }
+
     /// Of the second group, scaled to the pictures that one update sees.
     pub fn weight_decay(&self) -> f64 {
         let accumulate = (self.nominal_batch as f64 / self.batch as f64).round_ties_even().max(1.0);

@@ -43,7 +43,7 @@ use crate::yolo::weights;
 
 /// Share of the parameters that start weights must give, unless few are allowed.
 const MIN_TRANSFER: f64 = 0.8;
-/// Share of broken pictures from which the note about them is a warning.
+/// Share of broken pictures from which a person must say that it is right.
 const MANY_BROKEN: f64 = 0.01;
 
 /// Where the numbers of a run come from.
@@ -105,6 +105,9 @@ impl Setup {
         let Some(mut set) = TrainSet::read(&dataset, config.imgsz, keep_bytes, &mut preparing)? else {
             return Err(TrainError::Cancelled);
         };
+        if start == Start::New {
+            check_broken(&config, &set)?;
+        }
         notes.extend(few_items_note(&mut set, config.min_items)?);
         let (hyp, hyp_notes) = config.resolve_hyp(set.images.len())?;
         notes.extend(hyp_notes);
@@ -198,7 +201,7 @@ impl Setup {
 }
 
 /// Takes what fits from weights.
-fn take_weights(network: &mut Network, path: &Path, allow_partial: bool, notes: &mut Vec<String>) -> Result<(), TrainError> {
+pub(super) fn take_weights(network: &mut Network, path: &Path, allow_partial: bool, notes: &mut Vec<String>) -> Result<(), TrainError> {
     let (source, _) = weights::load(path)?;
     let report = weights::transfer(network, &source);
     let total = report.taken + report.skipped.len();
@@ -222,6 +225,17 @@ fn few_items_note(set: &mut TrainSet, min_items: usize) -> Result<Option<String>
     let [few, none] = set.leave_out_below(min_items)?;
     let note = || format!("{few} of {all} training pictures have fewer than {min_items} labels ({none} have none) and are left out");
     Ok((few > 0).then(note))
+}
+
+/// Refuses a split of which too much cannot be used, unless that was said to be right.
+fn check_broken(config: &TrainConfig, set: &TrainSet) -> Result<(), TrainError> {
+    let (n_broken, n_images) = (set.dropped.len(), set.dropped.len() + set.images.len());
+    match set.dropped.first() {
+        Some(first) if !config.allow_broken && n_broken as f64 > MANY_BROKEN * n_images as f64 => {
+            Err(TrainError::ManyBroken { n_broken, n_images, first: first.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is worth telling about pictures that are left out or do not fit into memory.

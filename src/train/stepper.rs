@@ -18,6 +18,7 @@ use super::schedule::StepSettings;
 use super::state::DeviceState;
 use crate::engine::BnMode;
 use crate::engine::Device;
+use crate::engine::LOSS_ITEMS;
 use crate::engine::LossSpec;
 use crate::engine::Params;
 use crate::engine::Plan;
@@ -119,10 +120,12 @@ impl PlannedStep {
 pub struct StepOutcome {
     /// Counted from 0 since the stepper was made.
     pub step: usize,
-    /// Box, class and distribution loss, and the one that is differentiated.
-    pub items: [f32; 4],
+    /// As `Op::DetectionLoss` says.
+    pub items: [f32; LOSS_ITEMS],
     /// Of the gradient at the last update, before clipping.
     pub grad_norm: f32,
+    /// Norm of the last update over the norm of the weights that it changed.
+    pub update_ratio: f32,
     /// The update of this step was left out, because the gradient is not finite.
     pub skipped: bool,
 }
@@ -201,6 +204,16 @@ impl Stepper {
             On::Cpu(_) => Ok(None),
             #[cfg(feature = "cuda")]
             On::Cuda(on) => on.flush(),
+        }
+    }
+
+    /// Whether the device has nothing to do until the next step. Never waits.
+    pub fn is_idle(&self) -> bool {
+        match &self.on {
+            On::Cpu(_) => true,
+            // What is wrong with the device is told by the next step.
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.is_idle().unwrap_or(true),
         }
     }
 
@@ -307,6 +320,7 @@ struct OnCpu {
     memory: Memory,
     n_updates: usize,
     grad_norm: f32,
+    update_ratio: f32,
 }
 
 impl OnCpu {
@@ -328,6 +342,7 @@ impl OnCpu {
             network,
             n_updates: 0,
             grad_norm: 0.0,
+            update_ratio: 0.0,
         }
     }
 
@@ -338,10 +353,10 @@ impl OnCpu {
             // Nothing good comes of the gradient of such a loss.
             skipped = !items[3].is_finite() || !self.update(spec, settings);
         }
-        StepOutcome { step, items, grad_norm: self.grad_norm, skipped }
+        StepOutcome { step, items, grad_norm: self.grad_norm, update_ratio: self.update_ratio, skipped }
     }
 
-    fn forward_backward(&mut self, batch: &Batch) -> [f32; 4] {
+    fn forward_backward(&mut self, batch: &Batch) -> [f32; LOSS_ITEMS] {
         let shape = BatchShape { n_images: batch.n_images, side: batch.side as usize };
         let index = self.executors.iter().position(|step| step.shape == shape).expect("every batch shape has an executor");
         if let Ok([step, holder]) = self.executors.get_disjoint_mut([index, self.holder]) {
@@ -352,8 +367,7 @@ impl OnCpu {
         step.executor.write_bytes(step.input, &batch.pixels);
         step.executor.write(step.truth, &batch.truth);
         step.executor.run(&mut self.network.params, &mut self.gradients);
-        let items = step.executor.read(step.items);
-        [items[0], items[1], items[2], items[3]]
+        step.executor.read(step.items).try_into().expect("a loss has so many items")
     }
 
     /// Clips, steps, and averages; leaves the parameters alone where the gradient is not finite, and says so by `false`.
@@ -369,7 +383,7 @@ impl OnCpu {
             momentum: if rule.warms_momentum_up() { settings.momentum } else { spec.hyp.momentum } as f32,
             weight_decay: spec.weight_decay as f32,
         };
-        step(&mut self.network.params, &self.gradients, &mut self.memory, &settings);
+        self.update_ratio = step(&mut self.network.params, &self.gradients, &mut self.memory, &settings);
         self.gradients.values.fill(0.0);
         self.n_updates += 1;
         let decay = ema::decay(&spec.hyp, self.n_updates);
@@ -460,8 +474,8 @@ mod gpu {
 
     impl OnItsWay {
         fn outcome(self, results: &Results) -> StepOutcome {
-            let Results { items, norm, skipped, .. } = *results;
-            StepOutcome { step: self.step, items, grad_norm: norm, skipped: self.updates && skipped != 0 }
+            let Results { items, norm, update_ratio, skipped, .. } = *results;
+            StepOutcome { step: self.step, items, grad_norm: norm, update_ratio, skipped: self.updates && skipped != 0 }
         }
     }
 
@@ -503,6 +517,10 @@ mod gpu {
         pub(super) fn flush(&mut self) -> Result<Option<StepOutcome>, CudaError> {
             let Some(last) = self.on_its_way.take() else { return Ok(None) };
             Ok(Some(last.outcome(&self.training.results(0)?)))
+        }
+
+        pub(super) fn is_idle(&self) -> Result<bool, CudaError> {
+            self.training.is_idle()
         }
 
         fn settings(&self, spec: &StepSpec, update: &StepSettings) -> Settings {
@@ -647,8 +665,9 @@ mod tests {
         assert_eq!(stepper.average().unwrap().params, before);
 
         let second = stepper.step(&batch(1, 1), Some(&SETTINGS)).unwrap().unwrap();
-        assert!(second.step == 1 && second.grad_norm > 0.0);
+        assert!(second.step == 1 && second.grad_norm > 0.0 && second.update_ratio > 0.0);
         assert_ne!(stepper.average().unwrap().params, before);
+        assert!(stepper.is_idle());
         assert_eq!((stepper.flush().unwrap(), stepper.device_bytes(), stepper.fallback()), (None, None, None));
         assert!(stepper.planned_bytes() > 0);
     }
@@ -728,11 +747,14 @@ mod tests {
                         "{optimizer:?} {ours:?} {reference:?}"
                     );
                     assert!(close(ours.grad_norm, reference.grad_norm, 0.02), "{optimizer:?} {ours:?} {reference:?}");
+                    let (ratio, expected) = (ours.update_ratio, reference.update_ratio);
+                    assert!((ratio - expected).abs() <= 0.02 * expected, "{optimizer:?} {ours:?} {reference:?}");
                 }
                 assert!(ours.iter().all(|outcome| !outcome.skipped && outcome.items[3].is_finite()));
                 let mean = |outcomes: &[StepOutcome]| outcomes.iter().map(|outcome| outcome.items[3]).sum::<f32>() / outcomes.len() as f32;
                 eprintln!("{optimizer:?}: mean loss of 20 steps {} here, {} on the CPU", mean(&ours), mean(&reference));
                 assert!(close(mean(&ours), mean(&reference), 0.15));
+                assert!(gpu.is_idle(), "every step was waited for");
                 assert!(gpu.device_bytes().unwrap() > 0 && gpu.fallback().is_none(), "{:?}", gpu.fallback());
             }
         }

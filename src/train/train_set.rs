@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use rayon::prelude::*;
 
 use super::error::TrainError;
+use super::event::ClassBoxes;
 use crate::dataset::Dataset;
 use crate::dataset::ImageEntry;
 use crate::dataset::Label;
@@ -154,6 +155,20 @@ impl TrainSet {
 
     pub fn n_labels(&self) -> usize {
         self.images.iter().map(|image| image.labels.len()).sum()
+    }
+
+    /// How many boxes each class has, in the order of the classes.
+    pub fn class_boxes(&self, names: &[String]) -> Vec<ClassBoxes> {
+        let mut boxes: Vec<ClassBoxes> = names.iter().map(|name| ClassBoxes { name: name.clone(), n_boxes: 0 }).collect();
+        for label in self.images.iter().flat_map(|image| &image.labels) {
+            boxes[label.class.0 as usize].n_boxes += 1;
+        }
+        boxes
+    }
+
+    /// Pictures without a box.
+    pub fn n_backgrounds(&self) -> usize {
+        self.images.iter().filter(|image| image.labels.is_empty()).count()
     }
 
     /// Pictures that are decoded again for every sample.

@@ -15,6 +15,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -26,17 +27,22 @@ use super::dataset_print::DatasetPrint;
 use super::error::TrainError;
 use super::event::Divergence;
 use super::event::EpochReport;
-use super::event::StepReport;
 use super::event::TrainEvent;
 use super::event::TrainPlan;
 use super::event::TrainStage;
 use super::event::TrainSummary;
 use super::event::ValReport;
+use super::health::HealthOptions;
+use super::live::Live;
+use super::live::LiveOptions;
+use super::live::StepFacts;
 use super::loader;
+use super::loader::Batch;
 use super::loader::Loader;
 use super::loader::LoaderOptions;
 use super::memory;
 use super::order::TrainOrder;
+use super::preview;
 use super::progress::Best;
 use super::progress::Progress;
 use super::report;
@@ -45,10 +51,12 @@ use super::reporter::Sink;
 use super::run_folder::Kept;
 use super::run_folder::RunFolder;
 use super::run_record::RunRecord;
+use super::samples::EpochSamples;
 use super::setup::Setup;
 use super::setup::Start;
 use super::state::TrainState;
 use super::state_writer::StateWriter;
+use super::stepper::MAX_GRAD_NORM;
 use super::stepper::StepOutcome;
 use crate::eval::Metrics;
 use crate::eval::ValOutcome;
@@ -100,7 +108,8 @@ pub(super) fn go(begun: Begun, orders: &Receiver<TrainOrder>, sink: &mut Sink) -
     }
     let now = Instant::now();
     let saving = Saving { writer, last: now, cost: Duration::ZERO };
-    let mut run = Run { setup, reporter, progress, saving, submitted: VecDeque::new(), last_report: now, clock: now };
+    let live = live_figures(&setup);
+    let mut run = Run { setup, reporter, progress, live, saving, submitted: VecDeque::new(), last_report: now, clock: now };
     run.tell_plan()?;
     let result = run.steps().and_then(|()| run.finish());
     if let Err(error) = &result {
@@ -125,8 +134,19 @@ struct Submitted {
     /// Of the train set.
     images: Vec<usize>,
     updates: bool,
-    /// Of the convolution weights.
-    lr: f64,
+    lrs: [f64; 3],
+}
+
+/// The figures that are told beside the losses.
+fn live_figures(setup: &Setup) -> Live {
+    let health = HealthOptions { warmup_steps: setup.schedule.warmup_steps(), epochs: setup.config.epochs, planned_bytes: 0 };
+    Live::new(LiveOptions {
+        device: setup.config.device,
+        is_dual: setup.config.model.dual,
+        max_norm: MAX_GRAD_NORM,
+        steps_per_epoch: setup.batches_per_epoch(),
+        health,
+    })
 }
 
 /// A run between its first and last step.
@@ -134,6 +154,7 @@ struct Run<'a, 'b> {
     setup: Setup,
     reporter: Reporter<'a, 'b>,
     progress: Progress,
+    live: Live,
     saving: Saving,
     /// In the order in which outcomes come.
     submitted: VecDeque<Submitted>,
@@ -155,9 +176,14 @@ impl Run<'_, '_> {
             n_parameters: setup.n_parameters,
             planned_bytes: setup.planned_bytes()?,
             device_bytes: setup.device_bytes()?,
-            epochs: setup.config.epochs,
             dropped: [setup.set.dropped.as_slice(), setup.validator.dropped(), &setup.set.dropped_rows].concat(),
+            epochs: setup.config.epochs,
+            batch: setup.batch,
+            class_boxes: setup.set.class_boxes(&setup.dataset.names),
+            n_backgrounds: setup.set.n_backgrounds(),
+            n_broken: setup.set.dropped.len(),
         };
+        self.live.set_planned_bytes(plan.planned_bytes);
         self.reporter.tell(TrainEvent::Plan(plan))?;
         for note in std::mem::take(&mut self.setup.notes) {
             self.reporter.tell(TrainEvent::Note(note))?;
@@ -187,7 +213,10 @@ impl Run<'_, '_> {
             self.end_epoch(self.progress.epochs_done)?;
         }
         self.draw_epoch();
-        for batch in Loader::start(&self.setup.set, &options)? {
+        let mut batch_pictures = Vec::new();
+        let mut loader = Loader::start(&self.setup.set, &options)?;
+        let clock = loader.clock();
+        while let Some(batch) = self.next_batch(&mut loader) {
             self.obey()?;
             if self.reporter.stopped || self.has_waited_enough() {
                 break;
@@ -196,13 +225,22 @@ impl Run<'_, '_> {
                 self.reporter.tell(TrainEvent::Note(fault.clone()))?;
             }
             let index = self.progress.step;
+            if index < preview::N_BATCHES {
+                batch_pictures.extend(self.write_batch_picture(index, &batch)?);
+                if index + 1 == preview::N_BATCHES.min(per_epoch * options.n_epochs) {
+                    self.reporter.tell(TrainEvent::BatchPictures(std::mem::take(&mut batch_pictures)))?;
+                }
+                // Drawing is no part of the step.
+                self.last_report = Instant::now();
+            }
+            self.live.set_slowest_stage(clock.read().slowest_stage(0.0));
             let settings = self.setup.schedule.at(index);
             let updates = index + 1 - self.progress.last_update >= settings.accumulate;
             if updates {
                 self.progress.last_update = index + 1;
             }
             let (epoch, images) = (batch.epoch, batch.images.clone());
-            self.submitted.push_back(Submitted { epoch, step: index, images, updates, lr: settings.lr[1] });
+            self.submitted.push_back(Submitted { epoch, step: index, images, updates, lrs: settings.lr });
             self.progress.step = index + 1;
             if let Some(outcome) = self.setup.stepper.step(&batch, updates.then_some(&settings))? {
                 self.end_step(&outcome)?;
@@ -230,6 +268,27 @@ impl Run<'_, '_> {
     fn has_waited_enough(&self) -> bool {
         let config = &self.setup.config;
         config.patience > 0 && !config.noval && self.progress.n_waited() >= config.patience
+    }
+
+    /// Waits for the next batch, and counts how long the device had nothing to do meanwhile.
+    fn next_batch(&mut self, loader: &mut Loader) -> Option<Batch> {
+        let (live, stepper) = (&mut self.live, &self.setup.stepper);
+        loader.next_watched(&mut |time| {
+            if stepper.is_idle() {
+                live.waited(time);
+            }
+        })
+    }
+
+    /// Draws one of the first batches into the report.
+    fn write_batch_picture(&mut self, number: usize, batch: &Batch) -> Result<Option<PathBuf>, TrainError> {
+        match preview::write_batch(&self.reporter.folder.dir, number, batch, &self.setup.dataset.names) {
+            Ok(path) => Ok(Some(path)),
+            Err(error) => {
+                self.reporter.tell(TrainEvent::Note(format!("the picture of batch {number} was not written: {error}")))?;
+                Ok(None)
+            }
+        }
     }
 
     fn start_clocks(&mut self) {
@@ -321,7 +380,7 @@ impl Run<'_, '_> {
     fn end_step(&mut self, outcome: &StepOutcome) -> Result<(), TrainError> {
         let submitted = self.submitted.pop_front().expect("an outcome belongs to a step");
         assert_eq!(submitted.step, outcome.step, "outcomes come in order");
-        let [box_loss, cls_loss, dfl_loss, loss] = outcome.items;
+        let loss = outcome.items[3];
         let forgives = self.setup.stepper.scales_loss() && self.progress.n_skipped < MAX_SKIPPED;
         if !(loss.is_finite() && (!submitted.updates || outcome.grad_norm.is_finite())) {
             if !forgives {
@@ -330,7 +389,8 @@ impl Run<'_, '_> {
             }
             self.progress.n_skipped += 1;
             if !loss.is_finite() {
-                // There is nothing to tell of it.
+                // There is nothing else to tell of it.
+                self.live.skipped(&mut self.progress.figures);
                 return Ok(());
             }
         } else if submitted.updates {
@@ -342,9 +402,15 @@ impl Run<'_, '_> {
         }
         let secs = self.last_report.elapsed().as_secs_f32();
         self.last_report = Instant::now();
-        let images_per_sec = submitted.images.len() as f32 / secs.max(1e-6);
-        let (Submitted { epoch, step, lr, .. }, grad_norm) = (submitted, self.progress.grad_norm);
-        self.reporter.tell(TrainEvent::Step(StepReport { epoch, step, box_loss, cls_loss, dfl_loss, lr, grad_norm, images_per_sec }))
+        let (Submitted { epoch, step, images, updates, lrs }, grad_norm) = (submitted, self.progress.grad_norm);
+        let facts = StepFacts { epoch, step, n_images: images.len(), updates, lrs, grad_norm, secs, outcome };
+        let (report, events) = self.live.step(&facts, &mut self.progress.figures);
+        self.reporter.tell(TrainEvent::Step(report))?;
+        self.tell_all(events)
+    }
+
+    fn tell_all(&mut self, events: Vec<TrainEvent>) -> Result<(), TrainError> {
+        events.into_iter().try_for_each(|event| self.reporter.tell(event))
     }
 
     /// Ends the run; the averaged weights up to the step before are kept. A GPU was a step ahead: where that has harmed them,
@@ -373,6 +439,7 @@ impl Run<'_, '_> {
         let metrics = if validates {
             let Some(outcome) = self.validate(None)? else { return Ok(()) };
             self.progress.newest = Some(outcome.metrics.clone());
+            self.keep_samples(epoch, &outcome)?;
             outcome.metrics
         } else {
             Metrics::default()
@@ -387,9 +454,13 @@ impl Run<'_, '_> {
         let per_epoch = self.setup.batches_per_epoch() as f64;
         let [box_loss, cls_loss, dfl_loss] = std::mem::take(&mut self.progress.sums).map(|sum| (sum / per_epoch) as f32);
         let (secs, lr) = (std::mem::take(&mut self.progress.epoch_secs), self.setup.schedule.at(self.progress.step - 1).lr);
-        let report = EpochReport { epoch, box_loss, cls_loss, dfl_loss, metrics, lr, secs };
+        let report = EpochReport { epoch, box_loss, cls_loss, dfl_loss, metrics, lr, secs, ..EpochReport::default() };
+        let (report, events) = self.live.epoch(report, &std::mem::take(&mut self.progress.figures));
         self.reporter.folder.write_results(&report)?;
         self.reporter.tell(TrainEvent::Epoch(report))?;
+        self.tell_all(events)?;
+        let machine = self.live.machine();
+        self.tell_all(machine)?;
         if self.has_waited_enough() {
             let best = self.progress.best.as_ref().map_or(0, |best| best.epoch);
             self.reporter.tell(TrainEvent::Note(format!("ended early: no epoch was better than epoch {best} for {patience} epochs")))?;
@@ -398,6 +469,13 @@ impl Run<'_, '_> {
         self.reporter.stopped |= self.reporter.steering.stops_after_epoch;
         self.last_report = Instant::now();
         Ok(())
+    }
+
+    /// Keeps what the averaged network finds on some pictures of the val split.
+    fn keep_samples(&mut self, epoch: usize, outcome: &ValOutcome) -> Result<(), TrainError> {
+        let samples = EpochSamples::of(epoch, outcome, &self.setup.dataset);
+        samples.write(&self.reporter.folder.dir)?;
+        self.reporter.tell(TrainEvent::Samples(Arc::new(samples)))
     }
 
     /// Validates a network, or the averaged one; `None` after a stop.

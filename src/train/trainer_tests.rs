@@ -46,7 +46,7 @@ pub(super) fn write_dataset(root: &Path) {
     fs::write(root.join("data.yaml"), "train: images/train\nval: images/val\nnames: [bolt, nut]\n").unwrap();
 }
 
-fn config(root: &Path) -> TrainConfig {
+pub(super) fn config(root: &Path) -> TrainConfig {
     TrainConfig {
         epochs: 2,
         batch: BatchChoice::Count(2),
@@ -54,11 +54,13 @@ fn config(root: &Path) -> TrainConfig {
         project: root.join("runs"),
         name: "exp".into(),
         seed: 1,
+        // One of the pictures that `write_dataset` makes is broken.
+        allow_broken: true,
         ..TrainConfig::new(&root.join("data.yaml"))
     }
 }
 
-fn run(config: &TrainConfig) -> (Result<TrainSummary, TrainError>, Vec<TrainEvent>) {
+pub(super) fn run(config: &TrainConfig) -> (Result<TrainSummary, TrainError>, Vec<TrainEvent>) {
     let mut events = Vec::new();
     let result = train(config, &crossbeam_channel::never(), &mut |event| {
         events.push(event);

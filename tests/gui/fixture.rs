@@ -134,12 +134,14 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
             lr: f64::from(0.02 * (0.5 + 0.5 * (std::f32::consts::PI * t).cos()) * (step as f32 / 60.0).min(1.0)),
             grad_norm: 9.0 + 4.0 * noise(step + 3),
             images_per_sec: 41.0 + 3.0 * noise(step + 11),
+            ..StepReport::default()
         }
     });
     let epochs = (0..n_done).map(|epoch| {
         let t = epoch as f64 / n_wanted as f64;
         let map50 = (0.93 * (1.0 - (-5.0 * (t - 0.05).max(0.0)).exp())).max(0.0) + 0.02 * f64::from(noise(epoch * 3));
-        EpochReport { epoch, box_loss: 1.4, cls_loss: 0.8, dfl_loss: 1.0, metrics: metrics(map50.max(0.0)), lr: [0.02; 3], secs: 5.2 }
+        let (metrics, lr) = (metrics(map50.max(0.0)), [0.02; 3]);
+        EpochReport { epoch, box_loss: 1.4, cls_loss: 0.8, dfl_loss: 1.0, metrics, lr, secs: 5.2, ..EpochReport::default() }
     });
     RunView {
         plan: Some(TrainPlan {
@@ -153,6 +155,10 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
             planned_bytes: 612_000_000,
             device_bytes: None,
             dropped: vec!["labels/train/part17.txt line 3: box without width".to_owned()],
+            batch: 8,
+            class_boxes: Vec::new(),
+            n_backgrounds: 0,
+            n_broken: 0,
         }),
         steps: steps.collect(),
         epochs: epochs.collect(),

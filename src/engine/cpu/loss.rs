@@ -20,7 +20,7 @@ use super::dfl::{Distribution, MAX_BINS, Target, dfl_loss};
 use super::silu::sigmoid;
 use super::simd::dispatch;
 use super::view::{View, ViewMut};
-use crate::engine::op::LossSpec;
+use crate::engine::op::{LOSS_ITEMS, LossSpec, MAX_LOSS_HEADS};
 
 /// Pixels of one piece of work.
 const BLOCK: usize = 512;
@@ -29,28 +29,32 @@ const BLOCK: usize = 512;
 ///
 /// `truth` is (B, 1, G, 5): class (-1: padding), x1, y1, x2, y2 in input pixels. `levels` are (reg, cls) of every level of
 /// every head in order, `grads` the same for the gradients (overwritten). Returns box, cls, dfl (gains and head
-/// weights applied), and the loss that is differentiated.
+/// weights applied), the loss that is differentiated, then box, cls, dfl of each head in order (0 for one that is not there).
 ///
 /// # Panics
 /// If shapes do not belong together, or a class is not below `n_classes`.
-pub fn detection_loss(spec: &LossSpec, truth: View, levels: &[(View, View)], grads: &mut [(ViewMut, ViewMut)]) -> [f32; 4] {
+pub fn detection_loss(spec: &LossSpec, truth: View, levels: &[(View, View)], grads: &mut [(ViewMut, ViewMut)]) -> [f32; LOSS_ITEMS] {
     let n_levels = spec.strides.len();
     assert_eq!(levels.len(), n_levels * spec.head_weights.len(), "levels of all heads");
     assert_eq!(levels.len(), grads.len(), "gradients of all levels");
+    assert!(spec.head_weights.len() <= MAX_LOSS_HEADS, "{} heads", spec.head_weights.len());
     assert!(spec.reg_max <= MAX_BINS, "{} bins a side, at most {MAX_BINS}", spec.reg_max);
     let batch = levels[0].0.shape.n;
     let truth: Vec<Vec<TruthBox>> = (0..batch).map(|image| truth_of_image(spec, truth, image)).collect();
 
-    let mut items = [0.0; 3];
+    let (mut sums, mut items) = ([0.0; 3], [0.0; LOSS_ITEMS]);
     let heads = levels.chunks(n_levels).zip(grads.chunks_mut(n_levels)).zip(&spec.head_weights);
-    for ((levels, grads), &head_weight) in heads {
-        for (item, part) in items.iter_mut().zip(head_loss(spec, &truth, levels, grads, head_weight)) {
-            *item += part;
+    for (head, ((levels, grads), &head_weight)) in heads.enumerate() {
+        for (index, part) in head_loss(spec, &truth, levels, grads, head_weight).into_iter().enumerate() {
+            sums[index] += part;
+            items[4 + 3 * head + index] = part as f32;
         }
     }
-    let [box_loss, cls_loss, dfl_loss] = items;
-    let total = batch as f64 * (box_loss + cls_loss + dfl_loss);
-    [box_loss as f32, cls_loss as f32, dfl_loss as f32, total as f32]
+    for (item, sum) in items.iter_mut().zip(sums) {
+        *item = sum as f32;
+    }
+    items[3] = (batch as f64 * sums.iter().sum::<f64>()) as f32;
+    items
 }
 
 /// The rows of one image that hold a box. A box whose corners sum to zero or less is padding too, as in the published trainer.
@@ -279,7 +283,7 @@ mod tests {
     use crate::engine::cpu::view::{View, ViewMut};
     use crate::engine::golden::{Golden, assert_close};
     use crate::engine::graph::Shape;
-    use crate::engine::op::LossSpec;
+    use crate::engine::op::{LOSS_ITEMS, LossSpec};
 
     fn spec(n_classes: usize, head_weights: &[f32]) -> LossSpec {
         LossSpec { head_weights: head_weights.to_vec(), ..LossSpec::published(n_classes, false) }
@@ -317,7 +321,7 @@ mod tests {
         }
 
         /// Loss and packed gradients of all levels.
-        fn loss(&self, spec: &LossSpec, truth: View) -> ([f32; 4], Gradients) {
+        fn loss(&self, spec: &LossSpec, truth: View) -> ([f32; LOSS_ITEMS], Gradients) {
             let shapes: Vec<(Shape, Shape)> = self
                 .levels
                 .iter()
@@ -344,12 +348,13 @@ mod tests {
     fn without_truth_only_the_class_loss_is_left() {
         let (spec, logits) = (spec(2, &[1.0]), Logits::made_up(2, (64, 64), 2, 1));
         let empty = View::packed(&[], Shape::new(2, 1, 0, 5));
-        let ([box_loss, cls_loss, dfl_loss, total], grads) = logits.loss(&spec, empty);
+        let ([box_loss, cls_loss, dfl_loss, total, of_heads @ ..], grads) = logits.loss(&spec, empty);
         let all = logits.levels.iter().flat_map(|(_, _, _, cls)| cls);
         let expected: f64 = all.map(|&x| f64::from(x).exp().ln_1p()).sum::<f64>() * 0.5;
         assert_eq!((box_loss, dfl_loss), (0.0, 0.0));
         assert!((f64::from(cls_loss) - expected).abs() < 1e-5 * expected, "{cls_loss} but {expected}");
         assert_eq!(total, 2.0 * cls_loss);
+        assert_eq!(of_heads, [0.0, cls_loss, 0.0, 0.0, 0.0, 0.0], "the one head has it all");
         assert!(grads.iter().all(|(d_reg, _)| d_reg.iter().all(|&d| d == 0.0)));
         for ((_, d_cls), (_, _, _, cls)) in grads.iter().zip(&logits.levels) {
             let exact: Vec<f32> = cls.iter().map(|&x| 1.0 / (1.0 + (-x).exp())).collect(); // 2 images * gain 0.5
@@ -396,6 +401,10 @@ mod tests {
         let (padded, padded_shape) = truth_rows(&[a, b, pad, c, pad, pad], 2);
         let plain = logits.loss(&spec, View::packed(&rows, shape));
         assert!(plain.0[0] > 0.1 && plain.0[2] > 0.1, "{:?}", plain.0);
+        for part in 0..3 {
+            let (aux, main, both) = (plain.0[4 + part], plain.0[7 + part], plain.0[part]);
+            assert!(aux > 0.0 && main > aux && (aux + main - both).abs() < 1e-5 * both, "part {part}: {aux} + {main} is not {both}");
+        }
         assert_eq!(plain, logits.loss(&spec, View::packed(&padded, padded_shape)));
     }
 
@@ -494,7 +503,7 @@ mod tests {
             let (loss, grads) = logits.loss(&spec(3, &[0.25, 1.0]), View::packed(&truth, Shape::new(3, 1, n_rows, 5)));
 
             assert_close(case, &loss[..3], &golden.f32s(&format!("{case}.loss_items")), 0.0, 1e-5);
-            assert_close(case, &loss[3..], &golden.f32s(&format!("{case}.loss_total")), 0.0, 1e-5);
+            assert_close(case, &loss[3..4], &golden.f32s(&format!("{case}.loss_total")), 0.0, 1e-5);
             for (name, (d_reg, d_cls)) in names.iter().zip(&grads) {
                 let name = format!("{case}.grad.{name}");
                 let (reg, cls) = split_nhwc(&golden.f32s(&name), &golden.shape(&name));

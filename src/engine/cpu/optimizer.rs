@@ -83,8 +83,9 @@ pub fn clip_gradients(gradients: &mut Params, max_norm: f32) -> f32 {
     norm as f32
 }
 
-/// One step of any rule. Frozen parameters and running statistics are not touched.
-pub fn step(params: &mut Params, gradients: &Params, memory: &mut Memory, step: &Step) {
+/// One step of any rule. Frozen parameters and running statistics are not touched. Returns the norm of the update over the norm of
+/// the values before it, of what is trained.
+pub fn step(params: &mut Params, gradients: &Params, memory: &mut Memory, step: &Step) -> f32 {
     let Step { rule, lr, momentum, weight_decay } = *step;
     memory.n_steps += 1;
     match (rule, memory.arenas.as_mut_slice()) {
@@ -97,8 +98,8 @@ pub fn step(params: &mut Params, gradients: &Params, memory: &mut Memory, step: 
 
 /// Nesterov SGD as in PyTorch (no dampening): v = momentum * v + g, p -= lr * (g + momentum * v); on the very first step v = g.
 ///
-/// Weight decay adds to g. Frozen parameters and running statistics are not touched.
-pub fn sgd_step(params: &mut Params, gradients: &Params, velocity: &mut Params, first: bool, step: &SgdStep) {
+/// Weight decay adds to g. Frozen parameters and running statistics are not touched. Returns what [`step`] does.
+pub fn sgd_step(params: &mut Params, gradients: &Params, velocity: &mut Params, first: bool, step: &SgdStep) -> f32 {
     let SgdStep { lr, momentum, weight_decay } = *step;
     let kept = if first { 0.0 } else { momentum };
     for_each_block(params, gradients, std::slice::from_mut(velocity), |group, values, gradients, [velocities]| {
@@ -108,12 +109,12 @@ pub fn sgd_step(params: &mut Params, gradients: &Params, velocity: &mut Params, 
             *velocity = kept * *velocity + gradient;
             *value -= lr * (gradient + momentum * *velocity);
         }
-    });
+    })
 }
 
 /// Adam and AdamW as in PyTorch: the bias-corrected mean over the root of the bias-corrected mean square. Decay adds to the
 /// gradient (Adam) or comes first by itself (AdamW).
-fn adam_step(params: &mut Params, gradients: &Params, arenas: &mut [Params], n_steps: usize, step: &Step) {
+fn adam_step(params: &mut Params, gradients: &Params, arenas: &mut [Params], n_steps: usize, step: &Step) -> f32 {
     let Step { rule, lr, momentum: beta1, weight_decay } = *step;
     let beta2 = rule.beta2();
     let is_coupled = rule == Rule::Adam;
@@ -139,7 +140,7 @@ fn adam_step(params: &mut Params, gradients: &Params, arenas: &mut [Params], n_s
                 largest[index] = largest[index].max(squares[index]);
                 update(&mut values[index], lr, decay, means[index], largest[index]);
             }
-        });
+        })
     } else {
         for_each_block(params, gradients, arenas, |group, values, gradients, [means, squares]| {
             let (lr, decay) = rates(group);
@@ -147,12 +148,12 @@ fn adam_step(params: &mut Params, gradients: &Params, arenas: &mut [Params], n_s
                 remember(values[index], gradient, decay, &mut means[index], &mut squares[index]);
                 update(&mut values[index], lr, decay, means[index], squares[index]);
             }
-        });
+        })
     }
 }
 
 /// Lion: a step of the size `lr` against the sign of a mean that weighs the new gradient more than the remembered mean does.
-fn lion_step(params: &mut Params, gradients: &Params, mean: &mut Params, step: &Step) {
+fn lion_step(params: &mut Params, gradients: &Params, mean: &mut Params, step: &Step) -> f32 {
     let Step { rule, lr, momentum, weight_decay } = *step;
     let beta2 = rule.beta2();
     for_each_block(params, gradients, std::slice::from_mut(mean), |group, values, gradients, [means]| {
@@ -164,16 +165,17 @@ fn lion_step(params: &mut Params, gradients: &Params, mean: &mut Params, step: &
             *value -= if direction == 0.0 { 0.0 } else { lr.copysign(direction) };
             *mean = beta2 * *mean + (1.0 - beta2) * gradient;
         }
-    });
+    })
 }
 
-/// Calls `change(group, values, gradients, remembered)` in parallel for pieces of all parameters that are trained.
+/// Calls `change(group, values, gradients, remembered)` in parallel for pieces of all parameters that are trained. Returns the norm of
+/// what it changed over the norm of the values before.
 fn for_each_block<const N: usize>(
     params: &mut Params,
     gradients: &Params,
     arenas: &mut [Params],
     change: impl Fn(usize, &mut [f32], &[f32], [&mut [f32]; N]) + Sync,
-) {
+) -> f32 {
     assert_eq!(params.values.len(), gradients.values.len());
     let trained: Vec<_> = params.ids().filter_map(|id| Some((params.group(id)?, params.range(id)))).collect();
     let mut values = params.values.as_mut_slice();
@@ -189,7 +191,59 @@ fn for_each_block<const N: usize>(
             position = start + len;
         }
     }
-    blocks.into_par_iter().for_each(|(group, values, gradients, remembered)| change(group, values, gradients, remembered));
+    let of_blocks: Vec<Squares> = blocks
+        .into_par_iter()
+        .map(|(group, values, gradients, mut remembered)| {
+            let mut sums = Squares::default();
+            for (part, (values, gradients)) in values.chunks_mut(PART).zip(gradients.chunks(PART)).enumerate() {
+                let range = part * PART..part * PART + values.len();
+                let remembered = remembered.each_mut().map(|arena| &mut arena[range.clone()]);
+                sums.add(Squares::around(values, |values| change(group, values, gradients, remembered)));
+            }
+            sums
+        })
+        .collect();
+    let mut sums = Squares::default();
+    of_blocks.into_iter().for_each(|of_block| sums.add(of_block));
+    sums.ratio()
+}
+
+/// Values that are changed between two looks at how far they went.
+const PART: usize = 256;
+
+/// Sums of squares: of changes, and of the values before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Squares {
+    change: f64,
+    value: f64,
+}
+
+impl Squares {
+    /// Of what `change` does to at most [`PART`] values.
+    fn around(values: &mut [f32], change: impl FnOnce(&mut [f32])) -> Self {
+        let mut before = [0.0; PART];
+        before[..values.len()].copy_from_slice(values);
+        change(values);
+        // Lanes, so that the sums become vector instructions; a part is short enough for f32.
+        let (mut changes, mut squares) = ([0.0f32; 8], [0.0f32; 8]);
+        for (after, before) in values.chunks(8).zip(before.chunks(8)) {
+            for (lane, (after, before)) in after.iter().zip(before).enumerate() {
+                changes[lane] += (after - before) * (after - before);
+                squares[lane] += before * before;
+            }
+        }
+        let sum = |lanes: [f32; 8]| lanes.into_iter().map(f64::from).sum();
+        Self { change: sum(changes), value: sum(squares) }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.change += other.change;
+        self.value += other.value;
+    }
+
+    fn ratio(self) -> f32 {
+        if self.value > 0.0 { (self.change / self.value).sqrt() as f32 } else { 0.0 }
+    }
 }
 
 /// Takes `len` values off the front of a slice, after those that are skipped.
@@ -251,9 +305,11 @@ mod tests {
         let mut params = params_of(&[("a", ParamKind::ConvBias, vec![1.0])]);
         let gradients = params_of(&[("a", ParamKind::ConvBias, vec![1.0])]);
         let mut velocity = params.zeros_like();
-        sgd_step(&mut params, &gradients, &mut velocity, true, &step);
+        let ratio = sgd_step(&mut params, &gradients, &mut velocity, true, &step);
         assert_close("first", &all_values(&params), &[1.0 - 0.1 * 1.5], 1e-7, 0.0); // v = 1, g + 0.5 v
-        sgd_step(&mut params, &gradients, &mut velocity, false, &step);
+        assert_close("ratio", &[ratio], &[0.15], 1e-6, 0.0);
+        let ratio = sgd_step(&mut params, &gradients, &mut velocity, false, &step);
+        assert_close("ratio", &[ratio], &[0.175 / 0.85], 1e-6, 0.0);
         assert_close("second", &all_values(&params), &[0.85 - 0.1 * 1.75], 1e-7, 0.0); // v = 1.5
     }
 
@@ -269,6 +325,37 @@ mod tests {
         params.values[0] = 4.0;
         ema_update(&mut ema, &params, 0.75);
         assert_eq!(all_values(&ema), [2.5, 0.75]);
+    }
+
+    #[test]
+    fn the_ratio_counts_what_is_trained_alone_with_any_number_of_threads() {
+        let mut before = params_of(&[
+            ("weight", ParamKind::ConvWeight, (0..50_001).map(|i| ((i * 37) % 101) as f32 * 0.01 - 0.5).collect()),
+            ("mean", ParamKind::BnMean, vec![1e6; 70]),
+            ("frozen", ParamKind::ConvWeight, vec![1e6; 70]),
+            ("bias", ParamKind::ConvBias, vec![0.25; 333]),
+        ]);
+        before.frozen[2] = true;
+        let mut gradients = before.zeros_like();
+        for (index, value) in gradients.values.iter_mut().enumerate() {
+            *value = ((index * 53) % 97) as f32 * 0.02 - 1.0;
+        }
+        for rule in [Rule::Sgd, Rule::Adam, Rule::AdamW { amsgrad: true }, Rule::Lion] {
+            let run = |threads: usize| {
+                let (mut params, mut memory) = (before.clone(), Memory::new(rule, &before));
+                let settings = Step { rule, lr: [0.01, 0.02, 0.03], momentum: 0.9, weight_decay: 0.1 };
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+                let ratio = pool.install(|| step(&mut params, &gradients, &mut memory, &settings));
+                (ratio, params.values)
+            };
+            let (ratio, values) = run(1);
+            let trained = || before.ids().filter(|&id| before.group(id).is_some()).flat_map(|id| before.range(id));
+            let change: f64 = trained().map(|index| f64::from(values[index] - before.values[index]).powi(2)).sum();
+            let square: f64 = trained().map(|index| f64::from(before.values[index]).powi(2)).sum();
+            let expected = (change / square).sqrt() as f32;
+            assert!(expected > 1e-3 && (ratio - expected).abs() < 1e-5 * expected, "{rule:?}: {ratio} but {expected}");
+            assert_eq!(run(3), (ratio, values), "{rule:?}");
+        }
     }
 
     fn golden_params(golden: &Golden, prefix: &str) -> Params {

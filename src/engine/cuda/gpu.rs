@@ -585,6 +585,16 @@ impl Event {
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.event) })
     }
 
+    /// Whether it has passed. Never waits.
+    pub fn has_passed(&self) -> Result<bool, CudaError> {
+        self.gpu.bind()?;
+        // SAFETY: lives.
+        match unsafe { sys::cuEventQuery(self.event) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            code => check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
     /// Milliseconds from `earlier` to this one; both must have passed.
     pub fn ms_since(&self, earlier: &Self) -> Result<f32, CudaError> {
         self.gpu.bind()?;

@@ -24,7 +24,7 @@ pub struct DetectionLoss<'a> {
     pub truth: u64,
     /// Of every head in order. Gradients are overwritten.
     pub levels: Vec<LevelTensors>,
-    /// Four f32 to write: box, cls, dfl, and the loss that is differentiated.
+    /// [`LOSS_ITEMS`](crate::engine::LOSS_ITEMS) f32 to write, as `Op::DetectionLoss` says.
     pub items: u64,
     /// An f32 that multiplies the gradients.
     pub loss_scale: u64,
@@ -160,10 +160,10 @@ mod tests {
     use crate::engine::cuda::tiling::Strided;
     use crate::engine::golden::Golden;
     use crate::engine::graph::Shape;
-    use crate::engine::op::LossSpec;
+    use crate::engine::op::{LOSS_ITEMS, LossSpec};
 
     /// Loss, and (reg, cls) gradients of every level of every head, packed.
-    type Outcome = ([f32; 4], Vec<(Vec<f32>, Vec<f32>)>);
+    type Outcome = ([f32; LOSS_ITEMS], Vec<(Vec<f32>, Vec<f32>)>);
 
     /// Logits of all levels of all heads: pixels have `stride` numbers, box distributions first, class logits at `cls_at`;
     /// or two packed tensors if `stride` is 0.
@@ -277,7 +277,7 @@ mod tests {
             let (buffers, tensors) = self.upload(test, precision);
             // One number more, so that there is something to upload.
             let truth = test.gpu.upload(&[self.truth.as_slice(), &[-1.0]].concat()).unwrap();
-            let (items, loss_scale) = (test.gpu.alloc(16).unwrap(), test.gpu.upload(&[scale]).unwrap());
+            let (items, loss_scale) = (test.gpu.alloc(LOSS_ITEMS * 4).unwrap(), test.gpu.upload(&[scale]).unwrap());
             let mut loss = DetectionLoss {
                 spec: &self.spec,
                 batch: self.batch,
@@ -295,7 +295,7 @@ mod tests {
             for launch in &loss.launches(test_kernels(precision)) {
                 test.gpu.launch(launch).unwrap();
             }
-            let items: Vec<f32> = items.read(0, 4).unwrap();
+            let items: Vec<f32> = items.read(0, LOSS_ITEMS).unwrap();
             let per_level = buffers.len() / self.levels.len();
             let grads = self.levels.iter().zip(buffers.chunks(per_level)).map(|((_, _, reg, cls), buffers)| {
                 if self.stride == 0 {
@@ -310,7 +310,7 @@ mod tests {
                 (slice(0, 64), slice(self.cls_at, n_classes))
             });
             let grads = grads.collect();
-            ([items[0], items[1], items[2], items[3]], grads)
+            (items.try_into().unwrap(), grads)
         }
     }
 
@@ -423,7 +423,7 @@ mod tests {
 
             let close = Tolerance { abs: 0.0, rel: 1e-5 };
             assert_close(name, &loss[..3], &golden.f32s(&format!("{name}.loss_items")), close);
-            assert_close(name, &loss[3..], &golden.f32s(&format!("{name}.loss_total")), close);
+            assert_close(name, &loss[3..4], &golden.f32s(&format!("{name}.loss_total")), close);
             for (tensor, (d_reg, d_cls)) in tensors.iter().zip(&grads) {
                 let tensor = format!("{name}.grad.{tensor}");
                 let (reg, cls) = split_nhwc(&golden.f32s(&tensor), &golden.shape(&tensor));

@@ -6,6 +6,7 @@
 
 use super::gpu::{Args, Launch};
 use super::kernels::Kernels;
+use crate::engine::op::LOSS_ITEMS;
 use crate::engine::params::{ParamId, ParamKind, Params};
 use crate::engine::rule::Rule;
 
@@ -86,6 +87,7 @@ pub struct State {
     correction1: f32,
     correction2: f32,
     counter: u32,
+    update_ratio: f32,
 }
 
 impl State {
@@ -102,8 +104,8 @@ impl State {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Results {
-    /// Box, cls and dfl loss, and the one that is differentiated.
-    pub items: [f32; 4],
+    /// As `Op::DetectionLoss` says.
+    pub items: [f32; LOSS_ITEMS],
     /// Of the gradient at the last update, before clipping.
     pub norm: f32,
     /// For the next step.
@@ -111,6 +113,9 @@ pub struct Results {
     /// 1: the last update was left out, because the norm is not finite.
     pub skipped: i32,
     pub n_updates: i32,
+    /// Norm of the last update that was made over the norm of the trained values before it.
+    pub update_ratio: f32,
+    pub unused: i32,
     /// Steps so far, with and without an update.
     pub n_finished: u64,
 }
@@ -138,7 +143,8 @@ pub struct Optimizer {
 
 impl Optimizer {
     pub fn workspace_bytes(n_segments: usize) -> usize {
-        n_segments * 8
+        // Two sums a segment.
+        n_segments * 16
     }
 
     /// Adds the convolutions' weight gradients to the others, after a batch without an update.
@@ -167,7 +173,8 @@ impl Optimizer {
             .with(self.values)
             .with(self.gradients)
             .with(self.averages)
-            .with(self.copies);
+            .with(self.copies)
+            .with(self.workspace);
         let arena = |index: usize| remembered.get(index).copied().unwrap_or(0);
         let (name, step) = match rule {
             Rule::Sgd => ("sgd_step", step.with(arena(0))),
@@ -206,6 +213,7 @@ mod tests {
     use crate::engine::cuda::gpu::{DeviceBuffer, Launch};
     use crate::engine::cuda::testing::{PRECISIONS, Random, TestGpu, Tolerance, assert_close, rounded, test_gpu, test_kernels};
     use crate::engine::golden::Golden;
+    use crate::engine::op::LOSS_ITEMS;
     use crate::engine::params::{ParamId, ParamKind, ParamSpec, Params};
     use crate::engine::rule::Rule;
 
@@ -232,6 +240,8 @@ mod tests {
             ..SETTINGS
         }
     }
+
+    const ITEMS: [f32; LOSS_ITEMS] = [1.0, 2.0, 3.0, 24.0, 0.25, 0.5, 0.75, 0.75, 1.5, 2.25];
 
     fn params_of(tensors: &[(ParamKind, Vec<f32>)]) -> Params {
         let mut params = Params::default();
@@ -317,7 +327,7 @@ mod tests {
                 settings,
                 state,
                 results: test.gpu.upload(&[Results::default()]).unwrap(),
-                items: test.gpu.upload(&[1.0f32, 2.0, 3.0, 24.0]).unwrap(),
+                items: test.gpu.upload(&ITEMS).unwrap(),
                 _others: [segments, workspace],
             }
         }
@@ -384,14 +394,16 @@ mod tests {
 
                     let norm = clip_gradients(&mut gradients, SETTINGS.max_norm);
                     let Settings { lr, momentum, weight_decay, .. } = SETTINGS;
-                    step(&mut params, &gradients, &mut memory, &Step { rule, lr, momentum, weight_decay });
+                    let ratio = step(&mut params, &gradients, &mut memory, &Step { rule, lr, momentum, weight_decay });
                     let keep = SETTINGS.ema_decay * (1.0 - (-f64::from(number) / SETTINGS.ema_tau).exp());
                     ema_update(&mut average, &params, keep);
 
                     let what = format!("{precision:?}, {rule:?}, step {number}");
                     assert!((results.norm - norm).abs() <= 1e-5 * norm, "{what}: norm {} but {norm}", results.norm);
+                    // Both round each value after its change, which matters for changes as small as that rounding.
+                    assert!((results.update_ratio - ratio).abs() <= 1e-4 * ratio, "{what}: ratio {} but {ratio}", results.update_ratio);
                     assert_eq!((results.skipped, results.n_updates, results.n_finished), (0, number, number as u64), "{what}");
-                    assert_eq!(results.items, [1.0, 2.0, 3.0, 24.0]);
+                    assert_eq!(results.items, ITEMS);
                     // A few roundings of values up to 1, and of AdamW's quotient, times the rate.
                     assert_close(&format!("{what}: values"), &gpu.arena(0), &params.values, Tolerance { abs: 1e-6, rel: 1e-6 });
                     assert_close(&format!("{what}: averages"), &gpu.arena(2), &average.values, Tolerance { abs: 1e-6, rel: 1e-6 });

@@ -18,6 +18,7 @@ use super::optimizer::{Optimizer, Results, Settings, State, segments};
 use super::program::{ParamArenas, Program, Workspace, plan_convolutions, workspace};
 use super::runtime::Runtime;
 use crate::engine::graph::TensorId;
+use crate::engine::op::LOSS_ITEMS;
 use crate::engine::params::Params;
 use crate::engine::plan::Plan;
 use crate::engine::rule::Rule;
@@ -303,9 +304,9 @@ impl Training {
         Ok(())
     }
 
-    /// Runs forward and backward on pictures given as numbers (B, H, W, 3), keeping gradients; waits, and tells the loss: box, cls,
-    /// dfl, and the one that is differentiated. Bytes are what training takes; this is for numbers that are no bytes.
-    pub fn run_numbers(&mut self, n_images: usize, pictures: &[f32], truth: &[f32]) -> Result<[f32; 4], CudaError> {
+    /// Runs forward and backward on pictures given as numbers (B, H, W, 3), keeping gradients; waits, and tells the items of the loss.
+    /// Bytes are what training takes; this is for numbers that are no bytes.
+    pub fn run_numbers(&mut self, n_images: usize, pictures: &[f32], truth: &[f32]) -> Result<[f32; LOSS_ITEMS], CudaError> {
         let (gpu, kernels) = (&self.runtime.gpu, &self.runtime.kernels);
         let step = self.steps.iter_mut().find(|step| step.n_images == n_images).expect("every batch size has a plan");
         assert_eq!(pictures.len(), step.pixel_bytes, "numbers of a batch");
@@ -335,6 +336,14 @@ impl Training {
         let slot = &self.slots[(self.n_submitted - 1 - back) % SLOTS];
         slot.done.wait()?;
         Ok(slot.results.as_slice::<Results>()[0])
+    }
+
+    /// Whether every step that was submitted is done. Never waits.
+    pub fn is_idle(&self) -> Result<bool, CudaError> {
+        match self.n_submitted.checked_sub(1) {
+            Some(last) => self.slots[last % SLOTS].done.has_passed(),
+            None => Ok(true),
+        }
     }
 
     /// Parameters now. Waits.

@@ -1,5 +1,6 @@
 //! Pixels: decoding and encoding of picture files, resizing, colour, drawing.
 
+pub mod chart;
 pub mod color;
 pub mod decode;
 pub mod draw;

@@ -68,9 +68,49 @@ struct Rect {
     y2: i64,
 }
 
+/// Draws a line with square ends, `width` pixels wide; equal ends give a square.
+pub fn line(picture: &mut Picture, from: [f64; 2], to: [f64; 2], color: [u8; 3], width: f64) {
+    let (dx, dy) = (to[0] - from[0], to[1] - from[1]);
+    if !(dx.is_finite() && dy.is_finite()) {
+        return;
+    }
+    // What lies far outside would take steps without end.
+    let longest = f64::from(picture.size.width.max(picture.size.height)) * 4.0;
+    let n_steps = dx.abs().max(dy.abs()).min(longest).ceil().max(1.0);
+    let half = width / 2.0;
+    for step in 0..=n_steps as u64 {
+        let t = step as f64 / n_steps;
+        let (x, y) = (from[0] + t * dx, from[1] + t * dy);
+        let pixel = |value: f64| value.round() as i64;
+        fill(picture, Rect { x1: pixel(x - half), y1: pixel(y - half), x2: pixel(x + half), y2: pixel(y + half) }, color);
+    }
+}
+
+/// Writes `text` with its upper left corner at `at`; a letter is `8 * scale` pixels wide and high.
+pub fn text(picture: &mut Picture, at: [i64; 2], text: &str, ink: [u8; 3], scale: i64) {
+    let [mut x, top] = at;
+    for sign in text.chars() {
+        for (row, bits) in (0i64..).zip(glyph(sign)) {
+            for column in (0..GLYPH_SIDE).filter(|column| bits >> column & 1 == 1) {
+                let (x1, y1) = (x + column * scale, top + row * scale);
+                fill(picture, Rect { x1, y1, x2: x1 + scale, y2: y1 + scale }, ink);
+            }
+        }
+        x += GLYPH_SIDE * scale;
+        if x >= i64::from(picture.size.width) {
+            break;
+        }
+    }
+}
+
+/// Pixels that a text is wide.
+pub fn text_width(text: &str, scale: i64) -> i64 {
+    text.chars().count() as i64 * GLYPH_SIDE * scale
+}
+
 fn draw_tag(picture: &mut Picture, outline: &Rect, color: [u8; 3], text: &str, scale: i64) {
     let margin = scale;
-    let width = text.chars().count() as i64 * GLYPH_SIDE * scale + 2 * margin;
+    let width = text_width(text, scale) + 2 * margin;
     let height = GLYPH_SIDE * scale + 2 * margin;
     let (picture_width, picture_height) = (i64::from(picture.size.width), i64::from(picture.size.height));
     let top = if outline.y1 >= height { outline.y1 - height } else { outline.y1 };
@@ -79,19 +119,7 @@ fn draw_tag(picture: &mut Picture, outline: &Rect, color: [u8; 3], text: &str, s
     fill(picture, Rect { x1: left, y1: top, x2: left + width, y2: top + height }, color);
 
     let ink = if is_light(color) { [0; 3] } else { [255; 3] };
-    let mut x = left + margin;
-    for sign in text.chars() {
-        for (row, bits) in (0i64..).zip(glyph(sign)) {
-            for column in (0..GLYPH_SIDE).filter(|column| bits >> column & 1 == 1) {
-                let (x1, y1) = (x + column * scale, top + margin + row * scale);
-                fill(picture, Rect { x1, y1, x2: x1 + scale, y2: y1 + scale }, ink);
-            }
-        }
-        x += GLYPH_SIDE * scale;
-        if x >= picture_width {
-            break;
-        }
-    }
+    self::text(picture, [left + margin, top + margin], text, ink, scale);
 }
 
 fn glyph(sign: char) -> [u8; 8] {

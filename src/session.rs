@@ -44,6 +44,7 @@ use crate::export::ExportReport;
 use crate::media::Picture;
 use crate::train::follow::News;
 use crate::train::{Alarm, Divergence, EpochReport, EpochSamples, MachineReport, OverfitReport, Pace, SavedRun, Steering, StepReport};
+use crate::train::{ComparedRun, Hyp, PastRun};
 use crate::train::{SweepRow, TrainEvent, TrainOrder, TrainPlan, TrainSummary, ValReport};
 use job::RunningJob;
 
@@ -171,6 +172,12 @@ pub struct Session {
     pub detection_names: Vec<String>,
     pub detections: Vec<PictureResult>,
     pub export: Option<ExportReport>,
+    /// The file of hyper-parameters that was read last, or why it cannot be taken.
+    pub hyp_file: Option<(PathBuf, Result<Box<Hyp>, String>)>,
+    /// The runs below the project folder that was listed last.
+    pub past_runs: Option<(PathBuf, Vec<PastRun>)>,
+    /// Earlier runs that are looked at side by side.
+    pub compared: Vec<Arc<ComparedRun>>,
     pub notices: Vec<Notice>,
     pub jobs: Vec<JobStatus>,
     pub pictures: Pictures,
@@ -206,6 +213,9 @@ impl Session {
             detection_names: Vec::new(),
             detections: Vec::new(),
             export: None,
+            hyp_file: None,
+            past_runs: None,
+            compared: Vec::new(),
             notices: Vec::new(),
             jobs: Vec::new(),
             pictures,
@@ -481,6 +491,14 @@ impl Session {
             CommandDone::BatchesPreviewed(pictures) => self.batches = pictures.clone(),
             CommandDone::OverfitChecked(report) => self.overfit = Some((**report).clone()),
             CommandDone::Exported(report) => self.export = Some(report.clone()),
+            CommandDone::HypRead { path, hyp } => self.hyp_file = Some((path.clone(), hyp.clone())),
+            CommandDone::RunsListed { project, runs } => self.past_runs = Some((project.clone(), runs.clone())),
+            CommandDone::RunsCompared(runs) => self.compared.clone_from(runs),
+            CommandDone::NotesSaved { dir, text } => {
+                for run in self.compared.iter_mut().filter(|run| run.saved.dir == *dir) {
+                    Arc::make_mut(run).notes.clone_from(text);
+                }
+            }
             CommandDone::DevicesListed(devices) => self.devices.clone_from(devices),
             // Told by events, or only printed.
             _ => {}

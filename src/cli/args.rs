@@ -631,4 +631,66 @@ mod tests {
         assert!(train_config(&["--freeze", "10", "model.3."]).is_err());
         assert!(Args::try_parse_from(["boxwright", "train", "--data", "d", "--cos-lr", "--fixed-lr"]).is_err());
     }
+
+    /// The words of a command line, quoted as a shell takes them.
+    #[cfg(feature = "gui")]
+    fn shell_words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut is_quoted = false;
+        for sign in line.chars() {
+            match sign {
+                '\'' => is_quoted = !is_quoted,
+                ' ' if !is_quoted => words.push(String::new()),
+                sign => words.last_mut().expect("there is always one").push(sign),
+            }
+        }
+        words
+    }
+
+    #[cfg(feature = "gui")]
+    #[test]
+    fn the_line_below_the_windows_form_gives_the_run_that_the_form_describes() {
+        use crate::gui::train_form::{Preset, TrainForm};
+        use crate::gui::train_options::RunOptions;
+        use std::path::Path;
+
+        let data = Path::new("/data/my set/data.yaml");
+        let changes = [("lr0".to_owned(), 0.001.into()), ("optimizer".to_owned(), "sgd".into()), ("amsgrad".to_owned(), false.into())];
+        let changed = TrainForm {
+            model: Model::ALL[3],
+            epochs: 7,
+            is_batch_auto: true,
+            imgsz: 416,
+            device: Device::Cuda(1),
+            name: "my run".to_owned(),
+            project: "/tmp/all runs".to_owned(),
+            start_weights: "w.safetensors".to_owned(),
+            preset: Preset::File,
+            hyp_file: "my hyp.yaml".to_owned(),
+            changes: changes.into_iter().collect(),
+            options: RunOptions {
+                close_mosaic: 10,
+                freeze: "0 2 5".to_owned(),
+                single_cls: true,
+                min_items: 2,
+                image_weights: true,
+                multi_scale: true,
+                allow_partial: true,
+                patience: 7,
+                save_period: 4,
+                noval: true,
+            },
+            seed: 3,
+            ..TrainForm::default()
+        };
+        let of_preset = |preset| TrainForm { preset, ..TrainForm::default() };
+        let presets = [Preset::Auto, Preset::Small, Preset::FineTune, Preset::ScratchHigh].map(of_preset);
+        for form in presets.into_iter().chain([changed]) {
+            let line = form.command_line(data);
+            let Ok(Args { task: Some(Task::Train(args)), .. }) = Args::try_parse_from(shell_words(&line)) else {
+                panic!("{line} is a training")
+            };
+            assert_eq!(args.into_config().ok(), form.config(data), "{line}");
+        }
+    }
 }

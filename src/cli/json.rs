@@ -52,7 +52,11 @@ fn detection(names: &[String], result: &PictureResult) -> Value {
 fn finished(done: &CommandDone) -> Value {
     let result = match done {
         CommandDone::Opened | CommandDone::Followed | CommandDone::Browsed { .. } => json!({}),
-        CommandDone::PictureSaved(path) => json!({"path": path}),
+        CommandDone::PictureSaved(path) | CommandDone::ChartSaved(path) => json!({"path": path}),
+        CommandDone::NotesSaved { dir, .. } => json!({"path": dir}),
+        CommandDone::HypRead { path, hyp } => json!({"path": path, "error": hyp.as_ref().err()}),
+        CommandDone::RunsListed { runs, .. } => json!({"runs": runs.iter().map(|run| &run.dir).collect::<Vec<_>>()}),
+        CommandDone::RunsCompared(runs) => json!({"runs": runs.iter().map(|run| &run.saved.dir).collect::<Vec<_>>()}),
         CommandDone::Checked(report) => {
             let counts: Map<String, Value> =
                 report.counts().into_iter().map(|(rule, count)| (rule.id().to_owned(), count.into())).collect();

@@ -255,7 +255,15 @@ fn detection_line(names: &[String], result: &PictureResult) -> String {
 
 fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
     match done {
-        CommandDone::Opened | CommandDone::Followed | CommandDone::Browsed { .. } | CommandDone::PictureSaved(_) => Ok(()),
+        CommandDone::Opened
+        | CommandDone::Followed
+        | CommandDone::Browsed { .. }
+        | CommandDone::PictureSaved(_)
+        | CommandDone::ChartSaved(_)
+        | CommandDone::NotesSaved { .. }
+        | CommandDone::HypRead { .. }
+        | CommandDone::RunsListed { .. }
+        | CommandDone::RunsCompared(_) => Ok(()),
         CommandDone::Checked(report) => checked(report, out),
         CommandDone::Fixed { receipt, dry_run } => {
             let verb = if *dry_run { "would change" } else { "changed" };

@@ -13,6 +13,7 @@ use crate::engine::Device;
 use crate::eval::ValOptions;
 use crate::export::ExportFormat;
 use crate::media::Picture;
+use crate::media::chart::Chart;
 use crate::train::{ResumeRequest, SavedRun, SweepRequest, TrainConfig, TrainOrder};
 
 /// A wish. Those with a `path: Option` act on the open dataset when it is absent.
@@ -102,6 +103,22 @@ pub enum Command {
         path: PathBuf,
         picture: Arc<Picture>,
     },
+    /// Writes curves as a table, vector graphics or a picture, by the ending of `path` (csv, svg, png).
+    SaveChart {
+        path: PathBuf,
+        chart: Arc<Chart>,
+    },
+    /// Reads a file of hyper-parameters, to show its values.
+    ReadHyp(PathBuf),
+    /// Lists the runs below a project folder.
+    ListRuns(PathBuf),
+    /// Reads these run folders, to be looked at side by side.
+    CompareRuns(Vec<PathBuf>),
+    /// Keeps a person's notes in a run folder.
+    SaveNotes {
+        dir: PathBuf,
+        text: String,
+    },
 }
 
 /// What a path is asked for.
@@ -112,6 +129,8 @@ pub enum BrowseKind {
     Weights,
     /// Weights that a training starts from.
     StartWeights,
+    /// A file of hyper-parameters.
+    HypFile,
     /// A folder of pictures.
     Pictures,
     /// A file to write.
@@ -154,8 +173,12 @@ impl Command {
             Self::Doctor => JobKind::Doctor,
             Self::ListDevices => JobKind::ListDevices,
             Self::Browse(_) => JobKind::Browse,
-            Self::SavePicture { .. } => JobKind::SavePicture,
             Self::Enqueue(_) | Self::Unqueue(_) | Self::MoveQueued { .. } | Self::HoldQueue(_) => return None,
+            Self::SavePicture { .. } | Self::SaveChart { .. } => JobKind::SavePicture,
+            Self::ReadHyp(_) => JobKind::ReadHyp,
+            Self::ListRuns(_) => JobKind::ListRuns,
+            Self::CompareRuns(_) => JobKind::CompareRuns,
+            Self::SaveNotes { .. } => JobKind::SaveNotes,
             Self::Steer(_) | Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => {
                 return None;
             }

@@ -17,6 +17,7 @@ use crate::eval::Metrics;
 use crate::export::ExportReport;
 use crate::media::Picture;
 use crate::train::follow::News;
+use crate::train::{ComparedRun, Hyp, PastRun};
 use crate::train::{OverfitReport, SavedRun, SweepRow, TrainEvent, TrainSummary};
 
 /// Detections of one picture file, or why there are none.
@@ -108,6 +109,22 @@ pub enum CommandDone {
         path: Option<PathBuf>,
     },
     PictureSaved(PathBuf),
+    /// Curves were written.
+    ChartSaved(PathBuf),
+    /// A file of hyper-parameters, or why it cannot be taken.
+    HypRead {
+        path: PathBuf,
+        hyp: Result<Box<Hyp>, String>,
+    },
+    RunsListed {
+        project: PathBuf,
+        runs: Vec<PastRun>,
+    },
+    RunsCompared(Vec<Arc<ComparedRun>>),
+    NotesSaved {
+        dir: PathBuf,
+        text: String,
+    },
     /// One JSON object with the figures.
     Benched(serde_json::Value),
     Examined(Box<DoctorReport>),

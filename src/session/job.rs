@@ -34,6 +34,10 @@ pub enum JobKind {
     ListDevices,
     Browse,
     SavePicture,
+    ReadHyp,
+    ListRuns,
+    CompareRuns,
+    SaveNotes,
 }
 
 impl JobKind {
@@ -58,6 +62,10 @@ impl JobKind {
             Self::ListDevices => "Looking for GPUs",
             Self::Browse => "Choosing a file",
             Self::SavePicture => "Writing a picture",
+            Self::ReadHyp => "Reading hyper-parameters",
+            Self::ListRuns => "Looking for runs",
+            Self::CompareRuns => "Reading runs",
+            Self::SaveNotes => "Writing notes",
         }
     }
 }

@@ -30,9 +30,12 @@ use crate::eval;
 use crate::eval::ValOptions;
 use crate::eval::validate::ValError;
 use crate::export;
+use crate::media::chart::Chart;
 use crate::media::decode;
 use crate::media::encode;
 use crate::train;
+use crate::train::past_runs;
+use crate::train::{ComparedRun, Hyp};
 use crate::train::{SavedRun, TrainOrder};
 use crate::yolo::weights;
 use crate::yolo::weights::WeightsError;
@@ -83,6 +86,25 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             encode::encode(&path, &picture, 95).map_err(|error| Failure::from_error(&error, None))?;
             Ok(CommandDone::PictureSaved(path))
         }
+        Command::SaveChart { path, chart } => {
+            save_chart(&path, &chart)?;
+            Ok(CommandDone::ChartSaved(path))
+        }
+        Command::ReadHyp(path) => {
+            // A file that cannot be taken is shown where it was chosen, not as a notice at every change of the field.
+            let hyp = Hyp::read(&path).map(|(hyp, _)| Box::new(hyp)).map_err(|error| Failure::from_error(&error, None).message);
+            Ok(CommandDone::HypRead { path, hyp })
+        }
+        Command::ListRuns(project) => {
+            let runs = past_runs::list(&project)
+                .map_err(|error| Failure::mendable(format!("cannot read {}: {error}", project.display()), None))?;
+            Ok(CommandDone::RunsListed { project, runs })
+        }
+        Command::CompareRuns(dirs) => compare_runs(&dirs, context),
+        Command::SaveNotes { dir, text } => {
+            past_runs::write_notes(&dir, &text)?;
+            Ok(CommandDone::NotesSaved { dir, text })
+        }
         Command::Train(config) => {
             device::ready(config.device)?;
             Ok(CommandDone::Trained(train::train(&config, &inputs.orders, &mut |event| training::pass_on(event, context))?))
@@ -125,6 +147,27 @@ fn follow(dir: PathBuf, len: u64, context: &JobContext) -> Done {
     train::follow::follow(&dir, len, &mut tell)
         .map_err(|error| Failure::mendable(format!("cannot go on reading the run {}: {error}", dir.display()), None))?;
     Ok(CommandDone::Followed)
+}
+
+/// Curves in the form that the ending of `path` names.
+fn save_chart(path: &Path, chart: &Chart) -> Result<(), Failure> {
+    let text = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("csv") => chart.csv(),
+        Some("svg") => chart.svg(),
+        _ => return encode::encode(path, &chart.picture(), 95).map_err(|error| Failure::from_error(&error, None)),
+    };
+    Ok(train::run_folder::write_whole(path, text.as_bytes())?)
+}
+
+fn compare_runs(dirs: &[PathBuf], context: &JobContext) -> Done {
+    let mut runs = Vec::new();
+    for (index, dir) in dirs.iter().enumerate() {
+        go_on(context.check_in(index as u64, dirs.len() as u64))?;
+        let run =
+            ComparedRun::read(dir).map_err(|error| Failure::mendable(format!("cannot read the run {}: {error}", dir.display()), None))?;
+        runs.push(Arc::new(run));
+    }
+    Ok(CommandDone::RunsCompared(runs))
 }
 
 fn dataset_of(path: Option<&Path>, inputs: &Inputs) -> Result<Arc<Dataset>, Failure> {
@@ -199,6 +242,7 @@ fn browse(kind: BrowseKind) -> Result<Option<PathBuf>, Failure> {
         BrowseKind::Weights | BrowseKind::StartWeights => {
             dialog.set_title("Choose weights").add_filter("Boxwright weights", &["safetensors"]).pick_file()
         }
+        BrowseKind::HypFile => dialog.set_title("Choose hyper-parameters").add_filter("YAML", &["yaml", "yml"]).pick_file(),
         BrowseKind::ExportFile => dialog.set_title("Export to").save_file(),
     };
     // Without a dialog service the call comes back at once, as if it had been cancelled.

@@ -178,7 +178,7 @@ fn epoch_of(row: &str) -> Option<usize> {
 }
 
 /// Writes a file under a temporary name, flushes it to the disk, and renames it.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     write_parts(path, std::iter::once(bytes), || Ok(()))
 }
 

@@ -5,6 +5,7 @@
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
 
 use crate::session::JobKind;
+use crate::session::JobStatus;
 use crate::session::Session;
 
 /// A place in the window for one part of the work.
@@ -67,6 +68,12 @@ pub enum Action {
     Undo,
     StartTraining,
     StopTraining,
+    StopAfterEpoch,
+    PauseTraining,
+    ValidateNow,
+    SaveNow,
+    ResetZoom,
+    CompareRuns,
     Detect,
     LookAtDetections,
     Export,
@@ -95,8 +102,11 @@ const fn ctrl(key: Key) -> KeyboardShortcut {
     KeyboardShortcut::new(Modifiers::COMMAND, key)
 }
 
+const SHIFT_V: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::V);
+const SHIFT_S: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::S);
+
 impl Action {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 32] = [
         Self::Open,
         Self::OpenSample,
         Self::NextImage,
@@ -112,7 +122,13 @@ impl Action {
         Self::ApplyFix,
         Self::Undo,
         Self::StopTraining, // before the start: egui lets F7 match Shift+F7
+        Self::StopAfterEpoch,
         Self::StartTraining,
+        Self::PauseTraining,
+        Self::ValidateNow,
+        Self::SaveNow,
+        Self::ResetZoom,
+        Self::CompareRuns,
         Self::Detect,
         Self::LookAtDetections,
         Self::Export,
@@ -148,6 +164,18 @@ impl Action {
                 "Stop after this step; the weights so far are kept",
                 &const { [KeyboardShortcut::new(Modifiers::SHIFT, Key::F7)] },
             ),
+            Self::StopAfterEpoch => info(
+                "Stop after epoch",
+                "Stop when this epoch is learnt and validated",
+                &const { [KeyboardShortcut::new(Modifiers::COMMAND, Key::F7)] },
+            ),
+            Self::PauseTraining => {
+                info("Pause or continue", "Wait after this step with the state saved, or go on", &const { [key(Key::F10)] })
+            }
+            Self::ValidateNow => info("Validate now", "Measure the averaged weights as they are; changes nothing", &const { [SHIFT_V] }),
+            Self::SaveNow => info("Save now", "Save weights and state after this step", &const { [SHIFT_S] }),
+            Self::ResetZoom => info("Show the whole run", "Show the whole run in all plots", &const { [key(Key::Home)] }),
+            Self::CompareRuns => info("Compare runs", "Earlier runs side by side", &const { [ctrl(Key::R)] }),
             Self::Detect => info("Detect", "Run the weights on the pictures", &const { [key(Key::F8)] }),
             Self::LookAtDetections => info("Look at detections", "Run the trained weights on the validation pictures", &[]),
             Self::Export => info("Export", "Write the weights for other programs", &const { [key(Key::F9)] }),
@@ -191,6 +219,11 @@ impl Action {
                 .or_else(|| running(JobKind::Undo, "The fixes are being taken back"))
                 .or_else(|| running(JobKind::Fix, "Fixes are being written")),
             Self::StartTraining => no_dataset().or_else(|| running(JobKind::Train, "A training is running")),
+            Self::StopAfterEpoch | Self::PauseTraining | Self::ValidateNow | Self::SaveNow => {
+                let is_stopping = |job: &JobStatus| job.kind == JobKind::Train && job.stopping;
+                let no_training = (!session.is_running(JobKind::Train)).then_some("No training is running");
+                no_training.or_else(|| session.jobs.iter().any(is_stopping).then_some("It is stopping"))
+            }
             Self::StopTraining => (!session.is_running(JobKind::Train)).then_some("No training is running"),
             Self::Detect => running(JobKind::Detect, "A detection is running"),
             Self::LookAtDetections => session
@@ -231,7 +264,7 @@ pub fn keys_text(ctx: &Context, shortcut: &KeyboardShortcut) -> String {
 }
 
 fn is_function_key(key: Key) -> bool {
-    matches!(key, Key::F1 | Key::F5 | Key::F6 | Key::F7 | Key::F8 | Key::F9)
+    matches!(key, Key::F1 | Key::F5 | Key::F6 | Key::F7 | Key::F8 | Key::F9 | Key::F10)
 }
 
 #[cfg(test)]

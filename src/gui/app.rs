@@ -19,7 +19,8 @@ use super::notices;
 use super::status;
 use super::textures::Textures;
 use super::theme::{self, palette};
-use super::train::TrainPanel;
+use super::train::{TrainPage, TrainPanel};
+use super::train_control;
 use super::welcome;
 use super::welcome::Welcome;
 use crate::session::Command;
@@ -123,7 +124,10 @@ impl Window {
             }
             Event::Finished { done: CommandDone::SampleWritten { out, .. }, .. } => return vec![Command::Open(out.clone())],
             Event::Finished { done: CommandDone::Browsed { kind, path: Some(path) }, .. } => return self.take_path(*kind, path.clone()),
-            Event::Finished { done, .. } => self.check.on_done(done),
+            Event::Finished { done, .. } => {
+                self.check.on_done(done);
+                self.train.on_done(done);
+            }
             _ => {}
         }
         Vec::new()
@@ -134,6 +138,7 @@ impl Window {
         match kind {
             BrowseKind::Dataset => return vec![Command::Open(path)],
             BrowseKind::StartWeights => self.train.set_start_weights(path),
+            BrowseKind::HypFile => self.train.set_hyp_file(path),
             BrowseKind::Weights => return vec![Command::UseWeights(path)],
             BrowseKind::Pictures => self.detect.set_source(path),
             BrowseKind::ExportFile => self.export.set_out(path),
@@ -171,6 +176,14 @@ impl Window {
             Action::StopTraining => {
                 let training = session.jobs.iter().filter(|job| job.kind == JobKind::Train);
                 commands.extend(training.map(|job| Command::Cancel(job.id)));
+            }
+            Action::StopAfterEpoch | Action::PauseTraining | Action::ValidateNow | Action::SaveNow => {
+                commands.extend(train_control::order(action, session).map(Command::Steer));
+            }
+            Action::ResetZoom => self.train.reset_zoom(),
+            Action::CompareRuns => {
+                self.workspace = Workspace::Train;
+                self.train.show(TrainPage::Compare);
             }
             Action::Detect => {
                 self.workspace = Workspace::Detect;

@@ -1,152 +1,213 @@
-//! The curves of a training: losses by step, average precision by epoch, learning rate by step.
+//! A plot of a run on the screen: lines, hover values, zoom and pan along the run.
 //!
-//! Smoothed values are worked out once as steps come in. A plot shows at most a few thousand points however long the run.
+//! Dragging and Ctrl with the wheel move along the run only; the heights always fit what is shown. All plots along steps
+//! move together, and so do those along epochs. Drawing costs as much as the plot is wide, however long the run.
 
-use egui::{Color32, Ui};
+use egui::{Button, Color32, Id, RichText, Ui};
 use egui_plot::{GridInput, GridMark, HoverPosition, Line, Plot, PlotPoints, Points};
 
 use super::controls;
-use super::theme::palette;
-use crate::session::RunView;
-use crate::train::{EpochReport, StepReport};
+use super::plots::{Along, Curves, PlotKind};
+use super::theme::{self, palette};
 
-/// Points of a line that are drawn.
-const MAX_POINTS: usize = 2000;
-/// Weight of the past in the running mean.
-const SMOOTHING: f64 = 0.9;
-
-/// How the losses are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How plots are shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurveStyle {
-    pub is_smooth: bool,
+    /// Weight of the past in the running mean.
+    pub smoothing: f64,
     pub is_log: bool,
 }
 
 impl Default for CurveStyle {
     fn default() -> Self {
-        Self { is_smooth: true, is_log: false }
+        Self { smoothing: 0.9, is_log: false }
     }
 }
 
-/// Running means of the three losses, one a step.
-#[derive(Default)]
-pub struct Smoothed {
-    /// First step of the run that these belong to, to notice a new run.
-    first: Option<StepReport>,
-    means: Vec<[f64; 3]>,
-    /// Sum of the weights so far: without it the first steps would be pulled towards zero.
-    state: [f64; 3],
-    weight: f64,
+/// What a plot is drawn with.
+#[derive(Clone, Copy)]
+pub struct PlotLook {
+    pub style: CurveStyle,
+    pub height: f32,
+    /// Epochs that the run will have.
+    pub n_epochs: usize,
+    /// Shows the whole run again.
+    pub resets: bool,
 }
 
-impl Smoothed {
-    /// Takes in the steps that are new.
-    pub fn update(&mut self, steps: &[StepReport]) {
-        if self.first != steps.first().copied() || self.means.len() > steps.len() {
-            *self = Self { first: steps.first().copied(), ..Self::default() };
-        }
-        for step in &steps[self.means.len()..] {
-            let losses = losses_of(step).map(|loss| if loss.is_finite() { loss } else { 0.0 });
-            self.weight = SMOOTHING * self.weight + (1.0 - SMOOTHING);
-            let mut mean = [0.0; 3];
-            for ((state, loss), mean) in self.state.iter_mut().zip(losses).zip(&mut mean) {
-                *state = SMOOTHING * *state + (1.0 - SMOOTHING) * loss;
-                *mean = *state / self.weight;
-            }
-            self.means.push(mean);
-        }
-    }
+/// A form in which a plot is kept in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChartFormat {
+    Png,
+    Svg,
+    Csv,
 }
 
-fn losses_of(step: &StepReport) -> [f64; 3] {
-    [step.box_loss, step.cls_loss, step.dfl_loss].map(f64::from)
-}
+impl ChartFormat {
+    pub const ALL: [Self; 3] = [Self::Png, Self::Svg, Self::Csv];
 
-const LOSS_NAMES: [&str; 3] = ["box", "class", "dfl"];
-
-/// The colours of the losses with their last values.
-pub fn loss_key_ui(ui: &mut Ui, smoothed: &Smoothed) {
-    let palette = palette(ui);
-    let last = smoothed.means.last();
-    for (which, name) in LOSS_NAMES.into_iter().enumerate() {
-        let text = last.map_or_else(|| name.to_owned(), |mean| format!("{name}  {:.2}", mean[which]));
-        controls::key(ui, palette.curves[which], &text);
-    }
-}
-
-/// Draws the losses over the width that is there, `height` high.
-pub fn losses_ui(ui: &mut Ui, run: &RunView, smoothed: &Smoothed, style: CurveStyle, height: f32) {
-    let palette = palette(ui);
-    let scaled = move |loss: f64| if style.is_log { loss.max(1e-6).log10() } else { loss };
-    let unscaled = move |y: f64| if style.is_log { 10f64.powf(y) } else { y };
-    let stride = run.steps.len().div_ceil(MAX_POINTS).max(1);
-    let x_of = |index: usize| run.steps[index].step as f64 + 1.0;
-    let (mut behind, mut lines) = (Vec::new(), Vec::new());
-    for (which, name) in LOSS_NAMES.into_iter().enumerate() {
-        let color = palette.curves[which];
-        let raw: PlotPoints<'_> =
-            (0..run.steps.len()).step_by(stride).map(|index| [x_of(index), scaled(losses_of(&run.steps[index])[which])]).collect();
-        if style.is_smooth {
-            behind.push(Line::new(name, raw).color(color.gamma_multiply(0.25)).width(1.0).allow_hover(false));
-            let smooth: PlotPoints<'_> =
-                (0..smoothed.means.len()).step_by(stride).map(|index| [x_of(index), scaled(smoothed.means[index][which])]).collect();
-            lines.push(Line::new(name, smooth).color(color).width(2.0));
-        } else {
-            lines.push(Line::new(name, raw).color(color).width(1.5));
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Png => "png",
+            Self::Svg => "svg",
+            Self::Csv => "csv",
         }
     }
-    let plot = base_plot(ui, "losses", height, 20.0)
-        .y_axis_formatter(move |mark, _| short_number(unscaled(mark.value)))
-        .label_formatter(move |hover| tooltip(hover, "step", |name, y| format!("{name}  {:.4}", unscaled(y))));
-    let plot = if style.is_log { plot } else { plot.include_y(0.0) };
-    plot.show(ui, |plot| behind.into_iter().chain(lines).for_each(|line| plot.line(line)));
-}
 
-/// The colours of the two average precisions with their last values.
-pub fn score_key_ui(ui: &mut Ui, epochs: &[EpochReport]) {
-    let palette = palette(ui);
-    let last = epochs.last().map(|epoch| [epoch.metrics.map50, epoch.metrics.map50_95]);
-    for (which, name) in SCORE_NAMES.into_iter().enumerate() {
-        let text = last.map_or_else(|| name.to_owned(), |last| format!("{name}  {:.3}", last[which]));
-        controls::key(ui, palette.scores[which], &text);
+    fn title(self) -> &'static str {
+        match self {
+            Self::Png => "Save as PNG picture",
+            Self::Svg => "Save as SVG drawing",
+            Self::Csv => "Save as CSV table",
+        }
     }
 }
 
-const SCORE_NAMES: [&str; 2] = ["mAP50", "mAP50-95"];
+/// What was done to a plot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlotDone {
+    pub save_as: Option<ChartFormat>,
+    pub hide: bool,
+    /// It shows a part of the run.
+    pub is_zoomed: bool,
+}
 
-/// Draws mAP50 and mAP50-95.
-pub fn scores_ui(ui: &mut Ui, epochs: &[EpochReport], n_epochs: usize, height: f32) {
+/// Draws a plot with title, key and menu.
+pub fn plot_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> PlotDone {
+    let mut done = PlotDone::default();
+    controls::card(ui).inner_margin(egui::Margin::symmetric(12, 8)).show(ui, |ui| {
+        ui.set_width(ui.available_width());
+        ui.spacing_mut().item_spacing.y = 4.0;
+        header_ui(ui, kind, curves, &mut done);
+        done.is_zoomed = lines_ui(ui, kind, curves, look);
+    });
+    done
+}
+
+fn header_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, done: &mut PlotDone) {
     let palette = palette(ui);
-    let pick: [fn(&EpochReport) -> f64; 2] = [|epoch| epoch.metrics.map50, |epoch| epoch.metrics.map50_95];
-    let best = epochs.iter().map(pick[0]).fold(0.0, f64::max);
-    base_plot(ui, "scores", height, n_epochs.max(2) as f64)
-        .include_y(0.0)
-        // Room above the curve; never more than the whole scale.
-        .include_y((best * 1.1).clamp(0.1, 1.0))
-        .y_axis_formatter(|mark, _| short_number(mark.value))
-        .label_formatter(|hover| tooltip(hover, "epoch", |name, y| format!("{name}  {y:.3}")))
-        .show(ui, |plot| {
-            for (which, name) in SCORE_NAMES.into_iter().enumerate() {
-                let points: Vec<[f64; 2]> = epochs.iter().map(|epoch| [epoch.epoch as f64 + 1.0, pick[which](epoch)]).collect();
-                // A single epoch has no line yet.
-                if points.len() < 3 {
-                    plot.points(Points::new(name, points.clone()).color(palette.scores[which]).radius(3.5));
+    let info = kind.info();
+    let size = egui::vec2(ui.available_width(), 22.0);
+    ui.allocate_ui_with_layout(size, egui::Layout::right_to_left(egui::Align::Center), |ui| {
+        let button = Button::new(RichText::new("•••").small().color(palette.weak)).frame_when_inactive(false);
+        let (response, _) = egui::containers::menu::MenuButton::from_button(button).ui(ui, |ui| {
+            for format in ChartFormat::ALL {
+                if ui.button(format.title()).clicked() {
+                    done.save_as = Some(format);
                 }
-                plot.line(Line::new(name, points).color(palette.scores[which]).width(2.0));
+            }
+            ui.separator();
+            done.hide = ui.button("Hide this plot").clicked();
+        });
+        response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Button, true, format!("Menu of {}", info.title)));
+        response.on_hover_text("Save or hide this plot");
+        ui.with_layout(egui::Layout::left_to_right(egui::Align::Center), |ui| {
+            ui.spacing_mut().item_spacing.x = 6.0;
+            let title = RichText::new(info.title).text_style(theme::strong()).color(palette.strong);
+            let tooltip = format!("{}\n\nBy {}", info.tooltip, kind.along().name());
+            ui.add(egui::Label::new(title).truncate()).on_hover_text(tooltip);
+            ui.add_space(8.0);
+            for (line, series) in curves.lines(kind) {
+                let text = match series.last() {
+                    Some(value) => format!("{}  {}", line.name, decimals(f64::from(value), info.digits)),
+                    None => line.name.to_owned(),
+                };
+                // A key that does not fit is left out: the card may not grow, and hovering tells the values.
+                let font = egui::TextStyle::Small.resolve(ui.style());
+                let width = ui.painter().layout_no_wrap(text.clone(), font, palette.weak).size().x + 30.0;
+                if width > ui.available_width() {
+                    break;
+                }
+                controls::key(ui, (line.color)(palette), &text);
             }
         });
+    });
 }
 
-/// Draws the learning rate.
-pub fn rate_ui(ui: &mut Ui, steps: &[StepReport], height: f32) {
-    let color: Color32 = palette(ui).weak;
-    let stride = steps.len().div_ceil(MAX_POINTS).max(1);
-    let points: PlotPoints<'_> = steps.iter().step_by(stride).map(|step| [step.step as f64 + 1.0, step.lr]).collect();
-    base_plot(ui, "rate", height, 20.0)
+/// Draws the lines; says whether only a part of the run is shown.
+fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> bool {
+    let (info, along) = (kind.info(), kind.along());
+    let palette = palette(ui);
+    let is_log = look.style.is_log && info.has_log;
+    let scaled = move |value: f32| if is_log { f64::from(value).max(1e-9).log10() } else { f64::from(value) };
+    let unscaled = move |y: f64| if is_log { 10f64.powf(y) } else { y };
+    let places = curves.places(along);
+    let least = match along {
+        Along::Steps => 20.0,
+        Along::Epochs => look.n_epochs.max(2) as f64,
+    };
+    let mut plot = base_plot(ui, info.id, look.height)
+        .include_x(0.0)
+        .include_x(least)
+        .link_axis(Id::unique(("run plots", along)), [true, false])
+        .y_axis_formatter(move |mark, _| short_number(unscaled(mark.value)))
+        .label_formatter(move |hover| {
+            tooltip(hover, along.name(), |name, y| format!("{name}  {}", decimals(unscaled(y), info.digits + 1)))
+        });
+    if !is_log {
+        plot = plot.include_y(0.0);
+    }
+    if look.resets {
+        plot = plot.reset();
+    }
+    let is_smooth = along == Along::Steps && look.style.smoothing > 0.0;
+    plot.show(ui, |plot| {
+        let is_zoomed = !plot.auto_bounds().x;
+        let bounds = plot.plot_bounds();
+        let range = if is_zoomed { curves.indices(along, bounds.min()[0], bounds.max()[0]) } else { 0..places.len() };
+        let width = plot.response().rect.width().max(50.0) as usize;
+        let points = |values: Vec<(usize, f32)>| -> Vec<[f64; 2]> {
+            let shown = values.into_iter().filter(|(_, value)| !is_log || *value > 0.0);
+            shown.map(|(index, value)| [places[index], scaled(value)]).collect()
+        };
+        let mut lines = Vec::new();
+        for (line, series) in curves.lines(kind) {
+            let color = (line.color)(palette);
+            let outline = points(series.outline(range.clone(), width / 2));
+            if is_smooth {
+                let faint = color.gamma_multiply(0.25);
+                plot.line(Line::new(line.name, PlotPoints::from(outline)).color(faint).width(1.0).allow_hover(false));
+                let smooth = points(series.smooth(range.clone(), width / 2));
+                lines.push(Line::new(line.name, PlotPoints::from(smooth)).color(color).width(2.0));
+                continue;
+            }
+            // A single value has no line yet.
+            if outline.len() < 3 {
+                plot.points(Points::new(line.name, outline.clone()).color(color).radius(3.5));
+            }
+            lines.push(Line::new(line.name, PlotPoints::from(outline)).color(color).width(1.75));
+        }
+        for line in lines {
+            plot.line(line);
+        }
+        is_zoomed
+    })
+    .inner
+}
+
+/// A line of a run among others.
+pub struct RunLine<'a> {
+    pub name: &'a str,
+    pub color: Color32,
+    pub points: Vec<[f64; 2]>,
+}
+
+/// Draws the same quantity of several runs over their epochs.
+pub fn runs_ui<'a>(ui: &mut Ui, id: &'a str, lines: Vec<RunLine<'a>>, height: f32) {
+    let plot = base_plot(ui, id, height)
+        .include_x(0.0)
+        .include_x(2.0)
         .include_y(0.0)
         .y_axis_formatter(|mark, _| short_number(mark.value))
-        .label_formatter(|hover| tooltip(hover, "step", |_, y| format!("learning rate  {y:.5}")))
-        .show(ui, |plot| plot.line(Line::new("learning rate", points).color(color).width(1.5)));
+        .label_formatter(|hover| tooltip(hover, "epoch", |name, y| format!("{name}  {}", decimals(y, 4))));
+    plot.show(ui, |plot| {
+        for RunLine { name, color, points } in lines {
+            if points.len() < 3 {
+                plot.points(Points::new(name, points.clone()).color(color).radius(3.5));
+            }
+            plot.line(Line::new(name, points).color(color).width(2.0));
+        }
+    });
 }
 
 fn tooltip(hover: &HoverPosition<'_>, x_name: &str, value: impl Fn(&str, f64) -> String) -> Option<String> {
@@ -158,23 +219,20 @@ fn tooltip(hover: &HoverPosition<'_>, x_name: &str, value: impl Fn(&str, f64) ->
     }
 }
 
-/// A plot that is looked at, not steered: it always shows everything.
-fn base_plot<'a>(ui: &mut Ui, name: &'static str, height: f32, least_x: f64) -> Plot<'a> {
+/// A plot that moves along the run only.
+fn base_plot<'a>(ui: &mut Ui, name: &str, height: f32) -> Plot<'a> {
     // The axes take their colour from the text.
     ui.visuals_mut().override_text_color = Some(palette(ui).weak);
     ui.style_mut().text_styles.insert(egui::TextStyle::Body, egui::FontId::proportional(11.5));
-    Plot::new(name)
+    Plot::new(name.to_owned())
         .height(height)
         .show_background(false)
         .allow_scroll(false)
-        .allow_zoom(false)
-        .allow_drag(false)
+        .allow_zoom([true, false])
+        .allow_drag([true, false])
         .allow_boxed_zoom(false)
         .allow_axis_zoom_drag(false)
-        .allow_double_click_reset(false)
         .set_margin_fraction(egui::vec2(0.01, 0.05))
-        .include_x(0.0)
-        .include_x(least_x)
         .grid_color(palette(ui).border)
         .cursor_color(palette(ui).faint)
         .grid_fade(0.0)
@@ -201,11 +259,18 @@ fn short_number(value: f64) -> String {
     let size = value.abs();
     match size {
         0.0 => "0".to_owned(),
+        s if s >= 10_000.0 => format!("{:.0}k", value / 1000.0),
         s if s >= 100.0 => format!("{value:.0}"),
         s if s >= 1.0 => trimmed(format!("{value:.1}")),
         s if s >= 0.001 => trimmed(format!("{value:.3}")),
         _ => format!("{value:.0e}"),
     }
+}
+
+/// A value with so many decimals, or more where these would be zeros.
+pub fn decimals(value: f64, digits: usize) -> String {
+    let size = value.abs();
+    if size > 0.0 && size < 0.1f64.powi(digits as i32) { format!("{value:.1e}") } else { format!("{value:.digits$}") }
 }
 
 /// Without zeros at the end.
@@ -217,36 +282,16 @@ fn trimmed(text: String) -> String {
 mod tests {
     use super::*;
 
-    fn step(step: usize, loss: f32) -> StepReport {
-        StepReport { step, box_loss: loss, cls_loss: 1.0, dfl_loss: 0.5, lr: 0.01, grad_norm: 1.0, ..StepReport::default() }
-    }
-
-    #[test]
-    fn a_constant_loss_stays_itself_from_the_first_step() {
-        let mut smoothed = Smoothed::default();
-        smoothed.update(&(0..50).map(|index| step(index, 3.0)).collect::<Vec<_>>());
-        assert!(smoothed.means.iter().all(|mean| (mean[0] - 3.0).abs() < 1e-9 && (mean[2] - 0.5).abs() < 1e-9));
-    }
-
     #[test]
     fn grid_lines_are_at_round_numbers() {
         let input = GridInput { bounds: (0.0, 950.0), base_step_size: 12.0 };
         let values: Vec<f64> = marks(&input, 90.0, 1.0).iter().map(|mark| mark.value).collect();
         assert_eq!(values, [0.0, 200.0, 400.0, 600.0, 800.0]);
-        assert_eq!([0.0, 0.02, 0.25, 3.0, 1500.0].map(short_number), ["0", "0.02", "0.25", "3", "1500"]);
+        assert_eq!([0.0, 0.02, 0.25, 3.0, 1500.0, 40_000.0].map(short_number), ["0", "0.02", "0.25", "3", "1500", "40k"]);
     }
 
     #[test]
-    fn steps_are_taken_in_once_and_a_new_run_begins_anew() {
-        let mut smoothed = Smoothed::default();
-        smoothed.update(&[step(0, 4.0)]);
-        smoothed.update(&[step(0, 4.0), step(1, 2.0)]);
-        assert_eq!(smoothed.means.len(), 2);
-        let mut whole = Smoothed::default();
-        whole.update(&[step(0, 4.0), step(1, 2.0)]);
-        assert_eq!(whole.means, smoothed.means);
-        smoothed.update(&[step(0, 9.0)]);
-        assert_eq!(smoothed.means.len(), 1);
-        assert!((smoothed.means[0][0] - 9.0).abs() < 1e-9);
+    fn small_values_keep_a_digit() {
+        assert_eq!([0.5, 0.0, 0.00002].map(|value| decimals(value, 3)), ["0.500", "0.000", "2.0e-5"]);
     }
 }

@@ -52,6 +52,8 @@ pub struct Palette {
     /// The three losses, and the two average precisions.
     pub curves: [Color32; 3],
     pub scores: [Color32; 2],
+    /// Runs side by side.
+    pub runs: [Color32; 8],
 }
 
 const fn rgb(hex: u32) -> Color32 {
@@ -80,6 +82,7 @@ static DARK: Palette = Palette {
     bad: rgb(0xf2_6a6a),
     curves: [rgb(0x5b_9dff), rgb(0xf2_9e4c), rgb(0x4f_c9a4)],
     scores: [rgb(0xb0_8cff), rgb(0xff_7fa8)],
+    runs: [rgb(0x5b_9dff), rgb(0xf2_9e4c), rgb(0x4f_c9a4), rgb(0xff_7fa8), rgb(0xb0_8cff), rgb(0xe6_d34a), rgb(0x6f_d3ee), rgb(0xc9_9a76)],
 };
 
 static LIGHT: Palette = Palette {
@@ -104,11 +107,17 @@ static LIGHT: Palette = Palette {
     bad: rgb(0xc9_2a2a),
     curves: [rgb(0x24_68d8), rgb(0xd0_6a10), rgb(0x12_8a66)],
     scores: [rgb(0x70_47d0), rgb(0xc9_2f6b)],
+    runs: [rgb(0x24_68d8), rgb(0xd0_6a10), rgb(0x12_8a66), rgb(0xc9_2f6b), rgb(0x70_47d0), rgb(0x8a_7a00), rgb(0x0e_7f9c), rgb(0x8a_5a34)],
 };
 
 /// The colours of the theme that is drawn with.
 pub fn palette(ui: &Ui) -> &'static Palette {
     if ui.visuals().dark_mode { &DARK } else { &LIGHT }
+}
+
+/// The colours for files, which are looked at on white.
+pub fn paper() -> &'static Palette {
+    &LIGHT
 }
 
 /// The colour of a class, the same as in drawn pictures.

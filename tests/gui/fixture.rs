@@ -1,5 +1,6 @@
 //! A small dataset on disk, sessions with content, and the harness.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,9 @@ use boxwright::gui::app::App;
 use boxwright::media::{Picture, encode};
 use boxwright::session::{Command, JobId, JobKind, JobStatus, Notice, OpenDataset, PictureResult, RunView, Session, Settings};
 use boxwright::train::{EpochReport, StepReport, TrainPlan, TrainSummary};
+use egui::accesskit::Role;
 use egui_kittest::Harness;
+use egui_kittest::kittest::Queryable;
 
 /// Writes six pictures of 96 x 64 with labels: four to train, two to validate, one of them without labels.
 pub(crate) fn write_dataset(root: &Path) -> PathBuf {
@@ -168,6 +171,28 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
     }
 }
 
+/// Writes a run folder with a few epochs.
+pub(crate) fn write_run(dir: &Path, lr0: f64) {
+    std::fs::create_dir_all(dir).unwrap();
+    let started = if lr0 < 0.005 { "2026-02-01T10:00:00Z" } else { "2026-01-01T10:00:00Z" };
+    let record = format!("started: {started}\nmodel: yolov9-t\nepochs: 30\ndata: data.yaml\nhyp:\n  lr0: {lr0}\n  momentum: 0.9\n");
+    std::fs::write(dir.join("run.yaml"), record).unwrap();
+    let mut rows = "epoch, metrics/mAP_0.5, metrics/mAP_0.5:0.95\n".to_owned();
+    let mut lines = String::new();
+    for mut epoch in run(30, 24).epochs {
+        epoch.metrics.map50_95 *= 1.0 - lr0 * 10.0;
+        epoch.metrics.map50 *= 1.0 - lr0 * 8.0;
+        epoch.metrics.precision *= 1.0 - lr0 * 9.0;
+        epoch.metrics.recall *= 1.0 - lr0 * 3.0;
+        epoch.box_loss = (1.4 + lr0 as f32 * 30.0) * (-(epoch.epoch as f32) / 12.0).exp() + 0.8;
+        epoch.lr = [lr0 * (1.0 - epoch.epoch as f64 / 30.0); 3];
+        writeln!(rows, "{}, {}, {}", epoch.epoch, epoch.metrics.map50, epoch.metrics.map50_95).unwrap();
+        writeln!(lines, "{}", boxwright::train::TrainEvent::Epoch(epoch).to_json()).unwrap();
+    }
+    std::fs::write(dir.join("results.csv"), rows).unwrap();
+    std::fs::write(dir.join("events.jsonl"), lines).unwrap();
+}
+
 pub(crate) fn summary() -> TrainSummary {
     TrainSummary {
         run_dir: "runs/parts".into(),
@@ -231,13 +256,15 @@ pub(crate) struct Driven {
     pub(crate) asked: Vec<Command>,
     /// Carry commands out.
     pub(crate) is_live: bool,
+    /// What the last frame took, without painting.
+    pub(crate) frame_ms: f64,
 }
 
 pub(crate) type Driver = Harness<'static, Driven>;
 
 /// A window over `session`. Not live: pictures are loaded, all other commands are only kept in `asked`.
 pub(crate) fn harness(session: Session, size: [f32; 2], is_live: bool) -> Driver {
-    let driven = Driven { app: None, session: Some(session), asked: Vec::new(), is_live };
+    let driven = Driven { app: None, session: Some(session), asked: Vec::new(), is_live, frame_ms: 0.0 };
     let mut harness = Harness::builder().with_size(size).with_max_steps(64).wgpu().build_ui_state(
         |ui, driven: &mut Driven| {
             // The whole window: the harness leaves a margin that eframe does not.
@@ -249,13 +276,16 @@ pub(crate) fn harness(session: Session, size: [f32; 2], is_live: bool) -> Driver
                 // Fonts are in place with the next frame.
                 return;
             }
+            let start = std::time::Instant::now();
             let app = driven.app.as_mut().unwrap();
             app.logic(ui.ctx());
             if driven.is_live {
                 app.ui(ui);
                 return;
             }
-            for command in app.window.ui(ui, &app.session) {
+            let commands = app.window.ui(ui, &app.session);
+            driven.frame_ms = start.elapsed().as_secs_f64() * 1e3;
+            for command in commands {
                 if matches!(command, Command::LoadPicture(_)) {
                     app.session.apply(command);
                 } else {
@@ -279,4 +309,16 @@ impl Driven {
     pub(crate) fn take_asked(&mut self) -> Vec<String> {
         std::mem::take(&mut self.asked).iter().map(|command| format!("{command:?}")).collect()
     }
+}
+
+/// Replaces what stands in a field.
+pub(crate) fn write_field(harness: &mut Driver, role: Role, field: &str, text: &str) {
+    harness.get_by_role_and_label(role, field).click();
+    harness.run_steps(2);
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::A);
+    harness.run_steps(1);
+    harness.event(egui::Event::Text(text.to_owned()));
+    harness.run_steps(1);
+    harness.key_press(egui::Key::Enter);
+    harness.run_steps(2);
 }

@@ -9,3 +9,4 @@ mod commands;
 mod fixture;
 mod pictures;
 mod script;
+mod train;

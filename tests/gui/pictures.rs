@@ -7,7 +7,11 @@ use std::sync::Arc;
 use boxwright::gui::action::Workspace;
 use boxwright::session::{CommandDone, Event, JobId, JobKind, Settings, ThemeChoice};
 
+use egui::accesskit::Role;
+use egui_kittest::kittest::{NodeT, Queryable};
+
 use crate::fixture;
+use crate::script::wait_for;
 
 #[test]
 fn pictures_of_every_workspace() {
@@ -39,6 +43,9 @@ const SCENES: &[Scene] = &[
     ("untrain", Workspace::Train, true),
     ("running", Workspace::Train, true),
     ("trained", Workspace::Train, true),
+    ("settings", Workspace::Train, true),
+    ("plots", Workspace::Train, true),
+    ("compare", Workspace::Train, true),
     ("undetect", Workspace::Detect, true),
     ("detect", Workspace::Detect, true),
     ("export", Workspace::Export, true),
@@ -62,7 +69,7 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             session.report = Some(Arc::new(fixture::report(&session.dataset.as_ref().unwrap().dataset, 137)));
             session.receipt = Some(fixture::receipt());
         }
-        "running" => {
+        "running" | "plots" => {
             session.run = Some(fixture::run(60, 38));
             session.jobs.push(fixture::job(1, JobKind::Train, 950, 1500));
         }
@@ -104,6 +111,42 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             harness.key_press(egui::Key::D);
         }
         "help" => harness.key_press(egui::Key::F1),
+        "settings" => {
+            harness.run_steps(3);
+            for label in ["All settings", "Optimizer", "Augmentation"] {
+                harness.get_by_label(label).click();
+                harness.run_steps(3);
+            }
+            fixture::write_field(&mut harness, Role::SpinButton, "Learning rate", "0.002");
+            harness.get_by_label("Augmentation").scroll_to_me();
+        }
+        "plots" => {
+            harness.run_steps(3);
+            harness.get_by_label("Plots").click();
+            harness.run_steps(3);
+            let more: Vec<String> = harness.get_all_by_role(Role::CheckBox).filter_map(|node| node.accesskit_node().label()).collect();
+            for label in
+                more.iter().filter(|label| harness.query_by_label(&format!("Menu of {label}")).is_none()).cloned().collect::<Vec<_>>()
+            {
+                harness.get_by_role_and_label(Role::CheckBox, &label).click();
+                harness.run_steps(2);
+            }
+            harness.key_press(egui::Key::Escape);
+        }
+        "compare" => {
+            harness.run_steps(3);
+            for (name, lr0) in [("first", 0.01), ("slower", 0.002), ("between", 0.006)] {
+                fixture::write_run(&dir.path().join("runs").join(name), lr0);
+            }
+            fixture::write_field(&mut harness, Role::TextInput, "Runs folder", &dir.path().join("runs").display().to_string());
+            harness.get_by_label("Compare").click();
+            wait_for(&mut harness, "run first");
+            for name in ["run first", "run slower", "run between"] {
+                harness.get_by_label(name).click();
+                harness.run_steps(3);
+            }
+            wait_for(&mut harness, "hyp.lr0");
+        }
         _ => {}
     }
     // Pictures come from worker threads.

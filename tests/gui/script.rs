@@ -9,7 +9,7 @@ use crate::fixture::{self, Driver};
 
 /// Draws frames until the window shows a text that begins like this.
 #[track_caller]
-fn wait_for(harness: &mut Driver, text: &str) {
+pub(crate) fn wait_for(harness: &mut Driver, text: &str) {
     for _ in 0..6000 {
         harness.run_steps(1);
         if harness.query_by_label_contains(text).is_some() {
@@ -57,18 +57,6 @@ fn a_dataset_is_opened_checked_fixed_and_restored_through_the_window() {
     assert_eq!(std::fs::read_to_string(&repeated).unwrap(), original);
 }
 
-/// Replaces what stands in a field.
-fn write(harness: &mut Driver, role: Role, field: &str, text: &str) {
-    harness.get_by_role_and_label(role, field).click();
-    harness.run_steps(2);
-    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::A);
-    harness.run_steps(1);
-    harness.event(egui::Event::Text(text.to_owned()));
-    harness.run_steps(1);
-    harness.key_press(egui::Key::Enter);
-    harness.run_steps(2);
-}
-
 #[test]
 fn a_detector_is_trained_looked_at_and_exported_through_the_window() {
     let dir = tempfile::tempdir().unwrap();
@@ -80,8 +68,8 @@ fn a_detector_is_trained_looked_at_and_exported_through_the_window() {
 
     harness.state_mut().app().window.workspace = Workspace::Train;
     harness.run_steps(2);
-    write(&mut harness, Role::SpinButton, "Epochs", "1");
-    write(&mut harness, Role::TextInput, "Runs folder", &dir.path().join("runs").display().to_string());
+    fixture::write_field(&mut harness, Role::SpinButton, "Epochs", "1");
+    fixture::write_field(&mut harness, Role::TextInput, "Runs folder", &dir.path().join("runs").display().to_string());
     harness.get_by_role_and_label(Role::ComboBox, "Image size").click();
     harness.run_steps(2);
     click(&mut harness, "96 px");

@@ -13,6 +13,8 @@ pub mod event;
 mod figures_tests;
 pub mod follow;
 pub mod freeze;
+#[cfg(feature = "cuda")]
+pub mod gpu_samples;
 pub mod health;
 pub mod hyp_choice;
 pub mod image_weights;

@@ -56,6 +56,8 @@ pub mod program;
 #[cfg(feature = "cuda")]
 pub mod runtime;
 #[cfg(feature = "cuda")]
+pub mod samples;
+#[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "asks the driver for the card's clocks")]
 mod selftest;
 #[cfg(all(test, feature = "gpu-tests"))]

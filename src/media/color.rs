@@ -21,10 +21,10 @@ type Hsv = [[u8; BLOCK]; 3];
 ///
 /// Hue wraps around, the others stop at 255. Gains of exactly 1 are not "no change": colours are rounded to 8-bit HSV.
 pub fn shift_hsv(rgb: &mut [u8], gains: [f32; 3]) {
-    shift_with_tables(rgb, &Tables::new(gains.map(f64::from)));
+    shift_with_tables(rgb, &HsvTables::new(gains.map(f64::from)));
 }
 
-fn shift_with_tables(rgb: &mut [u8], tables: &Tables) {
+fn shift_with_tables(rgb: &mut [u8], tables: &HsvTables) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         #[expect(unsafe_code, reason = "the compiler cannot know which CPU the program will run on")]
@@ -37,12 +37,12 @@ fn shift_with_tables(rgb: &mut [u8], tables: &Tables) {
 /// [`shift_blocks`] in vectors of twice the length; the results are the same.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn shift_avx2(rgb: &mut [u8], tables: &Tables) {
+fn shift_avx2(rgb: &mut [u8], tables: &HsvTables) {
     shift_blocks(rgb, tables);
 }
 
 #[inline(always)]
-fn shift_blocks(rgb: &mut [u8], tables: &Tables) {
+fn shift_blocks(rgb: &mut [u8], tables: &HsvTables) {
     let (blocks, rest) = rgb.as_chunks_mut::<3>().0.as_chunks_mut::<BLOCK>();
     for block in blocks {
         shift_block(block, tables);
@@ -54,19 +54,17 @@ fn shift_blocks(rgb: &mut [u8], tables: &Tables) {
 }
 
 /// What a hue, a saturation and a value before the gains mean after them.
-struct Tables {
+pub struct HsvTables {
     /// Which of the six sectors of the colour circle.
-    sector: [u8; 256],
+    pub sector: [u8; 256],
     /// How far into the sector, 0 to 1.
-    fraction: Channel256,
-    saturation: Channel256,
-    value: Channel256,
+    pub fraction: [f32; 256],
+    pub saturation: [f32; 256],
+    pub value: [f32; 256],
 }
 
-type Channel256 = [f32; 256];
-
-impl Tables {
-    fn new(gains: [f64; 3]) -> Self {
+impl HsvTables {
+    pub fn new(gains: [f64; 3]) -> Self {
         let cut = |change: &dyn Fn(f64) -> f64| -> [u8; 256] { std::array::from_fn(|value| change(value as f64) as u8) };
         let hue = cut(&|hue| (hue * gains[0]).rem_euclid(180.0)).map(|hue| f32::from(hue) * (6.0f32 / 180.0));
         let scaled = |values: [u8; 256]| values.map(|value| f32::from(value) * (1.0f32 / 255.0));
@@ -80,7 +78,7 @@ impl Tables {
 }
 
 #[inline(always)]
-fn shift_block(pixels: &mut [[u8; 3]; BLOCK], tables: &Tables) {
+fn shift_block(pixels: &mut [[u8; 3]; BLOCK], tables: &HsvTables) {
     let [hue, saturation, value] = hsv_of_block(pixels);
     let (mut sector, mut f, mut s, mut v) = ([0i32; BLOCK], [0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
     for i in 0..BLOCK {
@@ -232,7 +230,7 @@ mod tests {
         let mut n_vector_differences = 0;
         for (index, gains) in gains.into_iter().enumerate() {
             let mut picture = golden_picture(&golden, "image");
-            shift_with_tables(&mut picture.rgb, &Tables::new(gains));
+            shift_with_tables(&mut picture.rgb, &HsvTables::new(gains));
             let expected = golden_picture(&golden, &format!("out{index}"));
             for (at, (ours, theirs)) in picture.rgb.iter().zip(&expected.rgb).enumerate() {
                 assert!(ours.abs_diff(*theirs) <= 1, "case {index}, byte {at}: {ours} and {theirs}");

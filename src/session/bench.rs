@@ -73,6 +73,11 @@ const N_BOXES: usize = 8;
 /// Measures. `check_in(done, total)` reports repetitions and may stop.
 pub fn run(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Value, Failure> {
     match (request.kind, request.device) {
+        #[cfg(not(feature = "cuda"))]
+        (BenchKind::Data, Device::Cuda(ordinal)) => {
+            crate::engine::cuda::open(ordinal)?;
+            unreachable!("without the feature no GPU opens")
+        }
         (BenchKind::Data, _) => data(request, check_in),
         (BenchKind::Train, Device::Cpu) => train(request, check_in),
         (BenchKind::Infer, Device::Cpu) => infer(request, check_in),
@@ -171,8 +176,17 @@ fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) 
     let n_samples = n_epochs * n_images;
     let stream = Stream { hyp: Hyp::scratch_high(), seed: 0, n_images, mosaic_ends: n_epochs };
     let truth_rows = truth_rows(&set, &stream, n_epochs);
-    let options =
-        LoaderOptions { stream, truth_rows, batch: request.batch, n_epochs, first_batch: 0, n_workers, sides: vec![], orders: None };
+    let options = LoaderOptions {
+        stream,
+        truth_rows,
+        batch: request.batch,
+        n_epochs,
+        first_batch: 0,
+        n_workers,
+        sides: vec![],
+        orders: None,
+        paints: true,
+    };
     let mut failure = None;
     let mut stats = LoaderStats::default();
     let times = repeat(request.repeats, check_in, || match Loader::start(&set, &options) {
@@ -186,11 +200,19 @@ fn data(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) 
     if let Some(error) = failure {
         return Err(error.into());
     }
+    let on_gpu = match request.device {
+        Device::Cpu => Value::Null,
+        #[cfg(feature = "cuda")]
+        Device::Cuda(ordinal) => super::bench_gpu::samples(&set, &options, ordinal)?,
+        #[cfg(not(feature = "cuda"))]
+        Device::Cuda(_) => unreachable!("without the feature no GPU opens"),
+    };
     Ok(json!({
         "bench": "data", "hyp": "scratch-high", "batch": request.batch, "imgsz": request.imgsz, "threads": n_workers, "images": n_images,
         "unreadable": set.dropped.len(), "kept": n_images - set.n_not_kept(), "images_per_sec": n_images as f64 / read_secs,
         "samples_per_sec": n_samples as f64 / times[0], "median_samples_per_sec": n_samples as f64 / times[times.len() / 2],
         "decode_ms": stats.decode_secs * 1e3 / n_samples as f64, "augment_ms": stats.augment_secs * 1e3 / n_samples as f64,
+        "on_gpu": on_gpu,
     }))
 }
 

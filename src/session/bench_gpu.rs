@@ -21,14 +21,18 @@ use crate::engine::cuda::inference::{FrozenParams, Inference};
 use crate::engine::cuda::inspect;
 use crate::engine::cuda::optimizer::Settings;
 use crate::engine::cuda::runtime::Runtime;
-use crate::engine::cuda::training::{DeviceMemory, StepPlan, Training};
+use crate::engine::cuda::training::{DeviceMemory, StepInput, StepPlan, Training};
 use crate::engine::graph::Graph;
 use crate::engine::plan::Plan;
 use crate::engine::roofline::{Rates, floor_secs};
 use crate::geom::nms::NmsOptions;
 use crate::train::Hyp;
+use crate::train::gpu_samples;
+use crate::train::gpu_samples::Pictures;
+use crate::train::loader::{Batch, Loader, LoaderOptions};
 use crate::train::memory;
 use crate::train::stepper::{PlannedStep, StepSpec};
+use crate::train::train_set::TrainSet;
 use crate::yolo::joined::joined;
 use crate::yolo::predictor::nms_settings;
 use crate::yolo::{InputShape, Network, PredictorPlan};
@@ -73,10 +77,11 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
         ema_decay: 0.9999,
         ema_tau: 2000.0,
     };
-    training.submit(n_images, &pixels, &rows, Some(&settings))?;
+    training.submit(n_images, StepInput::Bytes(&pixels), &rows, Some(&settings))?;
     gpu.synchronize()?;
     let secs_to_first_step = secs_since_start();
-    let with_upload = windows(request, check_in, &runtime, || training.submit(n_images, &pixels, &rows, Some(&settings)))?;
+    let with_upload =
+        windows(request, check_in, &runtime, || training.submit(n_images, StepInput::Bytes(&pixels), &rows, Some(&settings)))?;
     let gpu_only = windows(request, check_in, &runtime, || training.repeat(n_images))?;
     let used = free.saturating_sub(gpu.free_bytes()?);
     let [box_loss, cls_loss, dfl_loss, loss, ..] = training.results(0)?.items;
@@ -109,6 +114,43 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
         ("peak_bytes".to_owned(), json!(memory::peak_bytes())),
     ]);
     Ok(figures.into())
+}
+
+/// Samples that are made a second from pictures on the GPU, with what the CPU decides about them, in `loader` batches; with the
+/// device memory of the pictures.
+pub(super) fn samples(set: &Arc<TrainSet>, loader: &LoaderOptions, ordinal: usize) -> Result<Value, Failure> {
+    let runtime = Runtime::open_default(ordinal)?;
+    let gpu = &runtime.gpu;
+    let Some(pictures) = Pictures::new(set, &runtime, 0)? else { return Ok(Value::Null) };
+    let out = gpu.alloc(loader.batch * set.sample_len())?;
+    let mut tables = [gpu.alloc(16)?, gpu.alloc(16)?];
+    let mut make = |batch: &Batch, turn: usize| -> Result<usize, Failure> {
+        let table = gpu_samples::table(&batch.compositions, &pictures);
+        let mut bytes = vec![0; table.n_bytes()];
+        table.write_to(&mut bytes);
+        let place = &mut tables[turn % 2];
+        if place.bytes < bytes.len() {
+            *place = gpu.alloc(bytes.len().next_power_of_two())?;
+        }
+        // Waits for the kernel before, which a training does not do.
+        place.write(0, &bytes)?;
+        gpu.launch(&table.launch(&runtime.kernels, place.address, out.address, set.imgsz as usize))?;
+        Ok(batch.compositions.len())
+    };
+    let options = LoaderOptions { paints: false, ..loader.clone() };
+    let (mut n_samples, mut start) = (0, Instant::now());
+    for (turn, batch) in Loader::start(set, &options)?.enumerate() {
+        let n = make(&batch, turn)?;
+        if turn == 0 {
+            // Not the start of the threads.
+            gpu.synchronize()?;
+            start = Instant::now();
+        } else {
+            n_samples += n;
+        }
+    }
+    gpu.synchronize()?;
+    Ok(json!({"samples_per_sec": n_samples as f64 / start.elapsed().as_secs_f64(), "picture_bytes": pictures.n_bytes()}))
 }
 
 /// Measures running.

@@ -21,6 +21,7 @@ use crossbeam_channel::RecvTimeoutError;
 use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
+use super::composition::Composition;
 use super::error::TrainError;
 use super::image_weights::Orders;
 use super::loader_clock::LoaderClock;
@@ -54,6 +55,8 @@ pub struct LoaderOptions {
     pub sides: Vec<u32>,
     /// Where the samples of each epoch come from (see `image_weights.rs`); `None`: every picture once, shuffled.
     pub orders: Option<Arc<Orders>>,
+    /// Samples become pixels here; else their compositions are handed over, for a GPU that holds the pictures.
+    pub paints: bool,
 }
 
 /// A batch ready for the network.
@@ -66,8 +69,10 @@ pub struct Batch {
     pub side: u32,
     /// What they show, by index into the train set; of a mosaic the picture that it was made for.
     pub images: Vec<usize>,
-    /// (n, height, width, 3), RGB.
+    /// (n, height, width, 3), RGB; empty where nothing was painted.
     pub pixels: Vec<u8>,
+    /// Of each picture; empty where it was painted.
+    pub compositions: Vec<Composition>,
     /// (n, 1, `truth_rows`, 5): class, x1, y1, x2, y2 in input pixels; class -1 is padding.
     pub truth: Vec<f32>,
     /// What is worth telling: pictures that did not decode, with the reason (another took their place), boxes without a row.
@@ -239,14 +244,25 @@ impl Maker<'_> {
             n_images: samples.len(),
             side: self.set.imgsz,
             images: samples.iter().map(|sample| sample % self.set.images.len()).collect(),
-            pixels: vec![0; samples.len() * sample_len],
+            pixels: if self.options.paints { vec![0; samples.len() * sample_len] } else { Vec::new() },
+            compositions: Vec::new(),
             truth: vec![0.0; samples.len() * truth_len],
             faults: Vec::new(),
         };
-        let places = batch.pixels.chunks_exact_mut(sample_len).zip(batch.truth.chunks_exact_mut(truth_len));
-        for (&sample, (pixels, truth)) in samples.iter().zip(places) {
+        let mut places = batch.pixels.chunks_exact_mut(sample_len);
+        for (&sample, truth) in samples.iter().zip(batch.truth.chunks_exact_mut(truth_len)) {
             let recipe = Recipe::draw(&self.options.stream, epoch, sample);
-            let mut rows = self.sample_or_next(recipe, pixels, &mut batch.faults);
+            let mut rows = if let Some(pixels) = places.next() {
+                self.sample_or_next(recipe, pixels, &mut batch.faults)
+            } else {
+                let start = Instant::now();
+                let composition = self.set.compose(&recipe);
+                self.clock.augment.add(start.elapsed());
+                self.clock.n_samples.fetch_add(1, Ordering::Relaxed);
+                let rows = composition.truth.clone();
+                batch.compositions.push(composition);
+                rows
+            };
             if rows.len() > self.options.truth_rows {
                 batch.faults.push(format!("some samples have more than {} boxes; their smallest are left out", self.options.truth_rows));
                 rows.sort_by(|a, b| area(b).total_cmp(&area(a)));
@@ -336,6 +352,7 @@ mod tests {
             n_workers: 1,
             sides: vec![],
             orders: None,
+            paints: true,
         }
     }
 

@@ -115,7 +115,16 @@ mod tests {
             pixel.fill(if (16..48).contains(&x) && (8..24).contains(&y) { 100 + 50 * image as u8 } else { 0 });
         }
         let truth = vec![0.0, 16.0, 8.0, 48.0, 24.0, -1.0, 0.0, 0.0, 0.0, 0.0];
-        let batch = Batch { epoch: 0, n_images: 2, side: 64, images: vec![0, 1], pixels, truth: truth.repeat(2), faults: vec![] };
+        let batch = Batch {
+            epoch: 0,
+            n_images: 2,
+            side: 64,
+            images: vec![0, 1],
+            pixels,
+            compositions: vec![],
+            truth: truth.repeat(2),
+            faults: vec![],
+        };
         for side in [32, 96] {
             let mut resized = batch.clone();
             resize(&mut resized, side);

@@ -54,6 +54,8 @@ pub(super) enum Start {
     /// A state that is read afterwards: start weights are not needed any more.
     State,
 }
+/// Memory of a GPU that pictures leave to everybody else.
+const LEFT_ON_GPU: usize = 1 << 30;
 
 /// A run that can begin.
 pub(super) struct Setup {
@@ -72,6 +74,8 @@ pub(super) struct Setup {
     pub(super) batch: usize,
     pub(super) schedule: Schedule,
     pub(super) stepper: Stepper,
+    /// The GPU holds the pictures and makes the samples.
+    pub(super) samples_on_gpu: bool,
     pub(super) n_parameters: usize,
     pub(super) notes: Vec<String>,
 }
@@ -159,6 +163,17 @@ impl Setup {
         if let Some(reason) = stepper.fallback() {
             notes.push(format!("WARNING: the GPU's work cannot be captured as a graph and is given to it piece by piece: {reason}"));
         }
+        let mut samples_on_gpu = false;
+        if let Some(precision) = stepper.precision() {
+            let leave = validator.device_bytes(stepper.average()?, precision) + LEFT_ON_GPU;
+            // Samples of several sides are resized on the CPU.
+            samples_on_gpu = sides.is_empty() && stepper.take_pictures(&set, leave)?;
+            notes.push(if samples_on_gpu {
+                "samples are made on the GPU, which holds all pictures".to_owned()
+            } else {
+                "samples are made on the CPU, because the pictures do not fit into the memory of the GPU, or have several sizes".to_owned()
+            });
+        }
         Ok(Self {
             config,
             hyp,
@@ -172,6 +187,7 @@ impl Setup {
             batch,
             schedule,
             stepper,
+            samples_on_gpu,
             n_parameters,
             notes,
         })

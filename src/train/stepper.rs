@@ -16,6 +16,7 @@ use super::ema;
 use super::loader::Batch;
 use super::schedule::StepSettings;
 use super::state::DeviceState;
+use super::train_set::TrainSet;
 use crate::engine::BnMode;
 use crate::engine::Device;
 use crate::engine::LOSS_ITEMS;
@@ -184,6 +185,19 @@ impl Stepper {
     ) -> Result<Self, CudaError> {
         let on = On::Cuda(Box::new(gpu::OnGpu::new(network, &spec, shapes, runtime, check_in)?));
         Ok(Self { spec, n_steps: 0, on })
+    }
+
+    /// Brings the pictures of a train set to a GPU, so that samples are made there from compositions. False where it cannot be: on the
+    /// CPU, where pictures are not all in memory, or where less than `leave` bytes would be left on the GPU.
+    pub fn take_pictures(&mut self, set: &TrainSet, leave: usize) -> Result<bool, CudaError> {
+        match &mut self.on {
+            On::Cpu(_) => {
+                let _ = (set, leave);
+                Ok(false)
+            }
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.take_pictures(set, leave),
+        }
     }
 
     /// Computes a batch, which must have one of the planned shapes, and ends with an update where there are settings for one;
@@ -445,12 +459,15 @@ mod gpu {
     use crate::engine::cuda::error::CudaError;
     use crate::engine::cuda::optimizer::{Results, Settings};
     use crate::engine::cuda::runtime::Runtime;
-    use crate::engine::cuda::training::{StepPlan, Training, TrainingState};
+    use crate::engine::cuda::training::{StepInput, StepPlan, Training, TrainingState};
     use crate::engine::params::Params;
     use crate::engine::rule::Rule;
+    use crate::train::gpu_samples;
+    use crate::train::gpu_samples::Pictures;
     use crate::train::loader::Batch;
     use crate::train::schedule::StepSettings;
     use crate::train::state::DeviceState;
+    use crate::train::train_set::TrainSet;
     use crate::yolo::Network;
     use crate::yolo::joined::{joined, take_joined};
 
@@ -458,6 +475,8 @@ mod gpu {
         training: Training,
         /// Table of its parameters, in which pairs are joined.
         table: Params,
+        /// Those of the train set, where samples are made on the GPU.
+        pictures: Option<Pictures>,
         pub(super) precision: Precision,
         /// Submitted and not told yet.
         on_its_way: Option<OnItsWay>,
@@ -497,7 +516,7 @@ mod gpu {
             let rule = spec.hyp.rule();
             let training = Training::new(runtime, shapes.iter().map(plan).collect(), &trained.params, rule, check_in)?;
             let table = trained.params.zeros_like();
-            Ok(Self { training, table, precision, on_its_way: None, average: network, is_fresh: true })
+            Ok(Self { training, pictures: None, table, precision, on_its_way: None, average: network, is_fresh: true })
         }
 
         pub(super) fn step(
@@ -508,10 +527,26 @@ mod gpu {
             update: Option<&StepSettings>,
         ) -> Result<Option<StepOutcome>, CudaError> {
             let settings = update.map(|update| self.settings(spec, update));
-            self.training.submit(batch.n_images, &batch.pixels, &batch.truth, settings.as_ref())?;
+            match &self.pictures {
+                Some(pictures) if !batch.compositions.is_empty() => {
+                    let table = gpu_samples::table(&batch.compositions, pictures);
+                    self.training.submit(
+                        batch.n_images,
+                        StepInput::Samples(&table, batch.side as usize),
+                        &batch.truth,
+                        settings.as_ref(),
+                    )?;
+                }
+                _ => self.training.submit(batch.n_images, StepInput::Bytes(&batch.pixels), &batch.truth, settings.as_ref())?,
+            }
             self.is_fresh = false;
             let Some(before) = self.on_its_way.replace(OnItsWay { step, updates: update.is_some() }) else { return Ok(None) };
             Ok(Some(before.outcome(&self.training.results(1)?)))
+        }
+
+        pub(super) fn take_pictures(&mut self, set: &TrainSet, leave: usize) -> Result<bool, CudaError> {
+            self.pictures = Pictures::new(set, self.training.runtime(), leave)?;
+            Ok(self.pictures.is_some())
         }
 
         pub(super) fn flush(&mut self) -> Result<Option<StepOutcome>, CudaError> {
@@ -603,7 +638,7 @@ mod gpu {
         }
 
         pub(super) fn device_bytes(&self) -> usize {
-            self.training.memory().total()
+            self.training.memory().total() + self.pictures.as_ref().map_or(0, Pictures::n_bytes)
         }
 
         pub(super) fn fallback(&self) -> Option<String> {
@@ -633,7 +668,8 @@ mod tests {
     /// Pictures with a bright square each, and its box.
     fn batch(n_images: usize, seed: usize) -> Batch {
         let (images, pixels) = ((0..n_images).collect(), vec![50; n_images * SIDE * SIDE * 3]);
-        let mut batch = Batch { epoch: 0, n_images, side: SIDE as u32, images, pixels, truth: Vec::new(), faults: vec![] };
+        let (compositions, truth, faults) = (vec![], vec![], vec![]);
+        let mut batch = Batch { epoch: 0, n_images, side: SIDE as u32, images, pixels, compositions, truth, faults };
         for (index, pixels) in batch.pixels.chunks_exact_mut(SIDE * SIDE * 3).enumerate() {
             let left = 4 + (index * 7 + seed * 5) % 24;
             for y in 16..48 {
@@ -767,8 +803,17 @@ mod tests {
             let hyp = Hyp::small_data();
             let stream = Stream { hyp: hyp.clone(), seed, n_images: set.images.len(), mosaic_ends: 38 };
             let truth_rows = truth_rows(&set, &stream, 38);
-            let options =
-                LoaderOptions { stream, truth_rows, batch: 16, n_epochs: 38, first_batch: 0, n_workers: 4, sides: vec![], orders: None };
+            let options = LoaderOptions {
+                stream,
+                truth_rows,
+                batch: 16,
+                n_epochs: 38,
+                first_batch: 0,
+                n_workers: 4,
+                sides: vec![],
+                orders: None,
+                paints: true,
+            };
             let spec = StepSpec { side: 160, truth_rows, hyp, weight_decay: 0.01 };
             let runtime = Runtime::open(0, precision).unwrap();
             let mut network = Network::new(Model::dual(ModelSize::T), 3, seed);

@@ -203,6 +203,7 @@ impl Run<'_, '_> {
             n_workers: loader::default_workers(setup.config.device),
             sides: setup.sides.clone(),
             orders: setup.image_weights.as_ref().map(|weights| Arc::clone(&weights.orders)),
+            paints: !setup.samples_on_gpu,
         };
         let per_epoch = setup.batches_per_epoch();
         let mut told_faults = HashSet::new();

@@ -40,6 +40,7 @@ pub const FILES: &[KernelFile] = &[
     all("nms.cu", include_str!("../../../kernels/nms.cu")),
     all("optimizer.cu", include_str!("../../../kernels/optimizer.cu")),
     all("pool.cu", include_str!("../../../kernels/pool.cu")),
+    all("samples.cu", include_str!("../../../kernels/samples.cu")),
 ];
 
 /// A file for all cards.

@@ -17,6 +17,7 @@ use super::gpu::{DeviceBuffer, Event, Pinned};
 use super::optimizer::{Optimizer, Results, Settings, State, segments};
 use super::program::{ParamArenas, Program, Workspace, plan_convolutions, workspace};
 use super::runtime::Runtime;
+use super::samples::SampleTable;
 use crate::engine::graph::TensorId;
 use crate::engine::op::LOSS_ITEMS;
 use crate::engine::params::Params;
@@ -31,6 +32,25 @@ pub struct StepPlan {
     pub input: TensorId,
     pub truth: TensorId,
     pub items: TensorId,
+}
+
+/// The pictures of a step.
+#[derive(Clone, Copy, Debug)]
+pub enum StepInput<'a> {
+    /// (B, H, W, 3)
+    Bytes(&'a [u8]),
+    /// How they are made, of this side, from what is on the GPU already.
+    Samples(&'a SampleTable, usize),
+}
+
+impl StepInput<'_> {
+    /// Bytes of the pictures.
+    fn n_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(pixels) => pixels.len(),
+            Self::Samples(table, side) => table.samples.len() * side * side * 3,
+        }
+    }
 }
 
 /// Loss scale of fp16 before the first step.
@@ -78,6 +98,8 @@ struct Slot {
     ready: Event,
     taken: Event,
     truth: Pinned,
+    /// Tables of samples, where these are made on the GPU, and where they arrive.
+    tables: Option<(Pinned, DeviceBuffer)>,
     settings: Pinned,
     results: Pinned,
     done: Event,
@@ -221,6 +243,7 @@ impl Training {
                 ready: gpu.event()?,
                 taken: gpu.event()?,
                 truth: gpu.pinned(plans.iter().map(truth_len).max().unwrap_or(0) * size_of::<f32>())?,
+                tables: None,
                 settings: gpu.pinned(size_of::<Settings>())?,
                 results: gpu.pinned(size_of::<Results>())?,
                 done: gpu.event()?,
@@ -256,6 +279,10 @@ impl Training {
         })
     }
 
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
     /// Device memory that was taken.
     pub fn memory(&self) -> DeviceMemory {
         self.memory_plan
@@ -266,29 +293,43 @@ impl Training {
         self.steps.iter().flat_map(|step| [&step.accumulate, &step.update]).find_map(|program| program.fallback.as_deref())
     }
 
-    /// Gives a step to the GPU: `pixels` (B, H, W, 3) as bytes, `truth` as in the loss. With `settings` the step ends with an
+    /// Gives a step to the GPU: pictures, and `truth` as in the loss. With `settings` the step ends with an
     /// update, else gradients are kept for one.
     ///
     /// Waits only when the step before the last is not done yet.
     ///
     /// # Panics
     /// If no plan has this many images and pixels, or `truth` does not fit.
-    pub fn submit(&mut self, n_images: usize, pixels: &[u8], truth: &[f32], settings: Option<&Settings>) -> Result<(), CudaError> {
+    pub fn submit(&mut self, n_images: usize, input: StepInput, truth: &[f32], settings: Option<&Settings>) -> Result<(), CudaError> {
         let Self { steps, slots, n_submitted, optimizer, results, pixels: staging, runtime, .. } = self;
         let gpu = &runtime.gpu;
         gpu.bind()?;
-        let fits = |step: &&mut Step| step.n_images == n_images && step.pixel_bytes == pixels.len();
+        let fits = |step: &&mut Step| step.n_images == n_images && step.pixel_bytes == input.n_bytes();
         let step = steps.iter_mut().find(fits).expect("every batch shape has a plan");
         assert_eq!(truth.len(), step.truth_len, "numbers of ground truth");
         let slot = &mut slots[*n_submitted % SLOTS];
         if slot.is_used {
             slot.done.wait()?;
         }
-        slot.pixels.as_mut_slice::<u8>()[..pixels.len()].copy_from_slice(pixels);
+        match input {
+            StepInput::Bytes(pixels) => {
+                slot.pixels.as_mut_slice::<u8>()[..pixels.len()].copy_from_slice(pixels);
+                gpu.copy_in_beside(slot.arrived.address, &slot.pixels, pixels.len(), &slot.taken, &slot.ready)?;
+                gpu.copy(staging.address, slot.arrived.address, pixels.len())?;
+                slot.taken.record()?;
+            }
+            StepInput::Samples(table, side) => {
+                let bytes = table.n_bytes();
+                let (pinned, arrived) = match &mut slot.tables {
+                    Some(ready) if ready.0.bytes >= bytes => ready,
+                    none => none.insert((gpu.pinned(bytes.next_power_of_two())?, gpu.alloc(bytes.next_power_of_two())?)),
+                };
+                table.write_to(pinned.as_mut_slice());
+                gpu.copy_in(arrived.address, pinned, bytes)?;
+                gpu.launch(&table.launch(&runtime.kernels, arrived.address, staging.address, side))?;
+            }
+        }
         slot.truth.as_mut_slice::<f32>()[..truth.len()].copy_from_slice(truth);
-        gpu.copy_in_beside(slot.arrived.address, &slot.pixels, pixels.len(), &slot.taken, &slot.ready)?;
-        gpu.copy(staging.address, slot.arrived.address, pixels.len())?;
-        slot.taken.record()?;
         gpu.copy_in(step.truth, &slot.truth, size_of_val(truth))?;
         if let Some(settings) = settings {
             slot.settings.as_mut_slice::<Settings>()[0] = *settings;

@@ -136,7 +136,7 @@ pub fn overfit_check(config: &TrainConfig, n_steps: usize, sink: &mut Sink) -> R
     let truth_rows = truth_rows(&set, &stream, 1);
     let spec = StepSpec { side: set.imgsz as usize, truth_rows, hyp, weight_decay: 0.0 };
     let (batch, sides) = (n_images, Vec::new());
-    let options = LoaderOptions { stream, truth_rows, batch, n_epochs: 1, first_batch: 0, n_workers: 1, sides, orders: None };
+    let options = LoaderOptions { stream, truth_rows, batch, n_epochs: 1, first_batch: 0, n_workers: 1, sides, orders: None, paints: true };
     let shape = BatchShape { n_images, side: spec.side };
     let batch = Loader::start(&Arc::new(set), &options)?.next().expect("an epoch has a batch");
     let mut planning = |done: usize, total: usize| {

@@ -102,7 +102,7 @@ pub fn preview_batches(config: &TrainConfig, sink: &mut Sink) -> Result<Vec<Pict
     let truth_rows = truth_rows(&set, &stream, 1);
     let sides = if config.multi_scale { multi_scale::sides(config.imgsz) } else { Vec::new() };
     let n_epochs = config.epochs;
-    let options = LoaderOptions { stream, truth_rows, batch, n_epochs, first_batch: 0, n_workers: 1, sides, orders: None };
+    let options = LoaderOptions { stream, truth_rows, batch, n_epochs, first_batch: 0, n_workers: 1, sides, orders: None, paints: true };
     let mut pictures = Vec::new();
     for batch in Loader::start(&Arc::new(set), &options)?.take(N_BATCHES) {
         pictures.push(batch_picture(&batch, &dataset.names));
@@ -124,7 +124,7 @@ mod tests {
     fn batch(n_images: usize, side: usize) -> Batch {
         let row = [1.0, 0.0, 0.0, side as f32 / 2.0, side as f32 / 2.0, -1.0, 0.0, 0.0, 0.0, 0.0];
         let (images, pixels) = ((0..n_images).collect(), vec![50; n_images * side * side * 3]);
-        Batch { epoch: 0, n_images, side: side as u32, images, pixels, truth: row.repeat(n_images), faults: vec![] }
+        Batch { epoch: 0, n_images, side: side as u32, images, pixels, compositions: vec![], truth: row.repeat(n_images), faults: vec![] }
     }
 
     fn at(picture: &Picture, x: usize, y: usize) -> [u8; 3] {

@@ -356,6 +356,9 @@ impl TrainConfig {
     pub fn resolve_hyp(&self, n_images: usize) -> Result<(Hyp, Vec<String>), ConfigError> {
         let start = if self.weights.is_some() { Start::Weights } else { Start::Scratch };
         let (hyp, mut notes) = self.hyp.resolve(n_images, start)?;
+        if start == Start::Weights && self.freeze == Freeze::Nothing && n_images < SMALL_DATASET {
+            notes.push("with few pictures `--freeze 10` keeps what the first ten layers know, and steps cost less".to_owned());
+        }
         if !self.set.is_empty() {
             let changes: Vec<String> = self.set.iter().map(|(key, value)| format!("{key} {value}")).collect();
             notes.push(format!("hyper-parameters changed on top: {}", changes.join(", ")));

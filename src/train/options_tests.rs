@@ -135,6 +135,37 @@ fn all_options_work_together_and_a_stopped_run_goes_on_to_the_same_bits() {
     assert_eq!(last(&resumed).params.values, network.params.values);
 }
 
+#[cfg(feature = "gpu-tests")]
+#[test]
+fn all_options_work_on_a_gpu_and_frozen_layers_stay_there() {
+    use crate::engine::Device;
+
+    let _turn = crate::engine::cuda::testing::test_gpu();
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(root.path());
+    for (optimizer, batch) in [("adam", BatchChoice::Count(2)), ("lion", BatchChoice::Auto)] {
+        let mut config = TrainConfig { device: Device::Cuda(0), batch, ..everything(root.path(), optimizer) };
+        config.set.insert("optimizer".to_owned(), optimizer.into());
+        config.set.insert("fit_first_boxes".to_owned(), false.into());
+        let (summary, notes) = run(&config).unwrap();
+        eprintln!("{}", note(&notes, "frozen"));
+        assert_eq!((summary.epochs_done, summary.stopped), (3, false));
+        let (before, after) = (Network::new(config.model, 1, config.seed).params, last(&summary).params);
+        assert!(after.values.iter().all(|value| value.is_finite()));
+        let mut n_moved = 0;
+        for id in before.ids().filter(|&id| before.spec(id).kind.is_trained()) {
+            let name = &before.spec(id).name;
+            let same = before.get(id) == after.get(id);
+            if (0..3).any(|layer| name.starts_with(&format!("model.{layer}."))) {
+                assert!(same, "{name} is frozen");
+            } else {
+                n_moved += usize::from(!same);
+            }
+        }
+        assert!(n_moved > 300, "{n_moved}");
+    }
+}
+
 #[test]
 fn every_rule_and_schedule_trains() {
     let root = tempfile::tempdir().unwrap();
@@ -173,4 +204,5 @@ fn weights_that_give_little_are_refused_until_they_may() {
     let (_, notes) = run(&TrainConfig { allow_partial: true, ..config }).unwrap();
     assert!(note(&notes, "start weights").contains("left as new"));
     note(&notes, "hyper-parameters `fine-tune`");
+    note(&notes, "with few pictures `--freeze 10`");
 }

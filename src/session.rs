@@ -336,7 +336,7 @@ impl Session {
     /// Begins the next run of the queue, if nothing trains.
     fn start_queued(&mut self) {
         if !self.is_running(JobKind::Train)
-            && let Some(config) = self.queue.next()
+            && let Some(config) = self.queue.take_next()
         {
             self.start_job(Command::Train(Box::new(config)));
         }

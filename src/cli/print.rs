@@ -136,7 +136,6 @@ impl Printer {
                 self.clear_progress();
                 writeln!(out, "goes on      {} at step {step}, in epoch {epoch} of {}", run.dir.display(), run.epochs_wanted)?;
             }
-            TrainEvent::Saved { .. } => {}
             TrainEvent::Validated(report) => {
                 self.clear_progress();
                 let Metrics { precision, recall, map50, map50_95, .. } = report.metrics;
@@ -191,7 +190,7 @@ impl Printer {
                 }
             }
             // For the window.
-            TrainEvent::Machine(_) | TrainEvent::Samples(_) => {}
+            TrainEvent::Saved { .. } | TrainEvent::Machine(_) | TrainEvent::Samples(_) => {}
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ impl Queue {
     }
 
     /// The next run, which then waits no more; `None` while the queue is held.
-    pub fn next(&mut self) -> Option<TrainConfig> {
+    pub fn take_next(&mut self) -> Option<TrainConfig> {
         if self.is_held || self.runs.is_empty() { None } else { Some(self.runs.remove(0).config) }
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         queue.remove(id(&queue, 1));
         queue.remove(12_345);
         queue.move_to(12_345, 0);
-        assert_eq!(queue.next().map(|config| config.name), Some("a".to_owned()));
+        assert_eq!(queue.take_next().map(|config| config.name), Some("a".to_owned()));
         assert_eq!(names(&queue), ["c", "d"]);
     }
 
@@ -86,8 +86,8 @@ mod tests {
     fn a_held_queue_gives_nothing_and_loses_nothing() {
         let mut queue = queue(&["a"]);
         queue.is_held = true;
-        assert_eq!((queue.next(), queue.runs.len()), (None, 1));
+        assert_eq!((queue.take_next(), queue.runs.len()), (None, 1));
         queue.is_held = false;
-        assert!(queue.next().is_some() && queue.next().is_none());
+        assert!(queue.take_next().is_some() && queue.take_next().is_none());
     }
 }

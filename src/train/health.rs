@@ -502,7 +502,7 @@ fn words_of(signal: Signal, side: Side, value: f64, band: &Band, slowest_stage: 
             "keep the dataset on a local disk and close programs that use the processor; pictures that fit into memory are read only once, \
              and smaller files decode faster",
         ),
-        (Signal::Loss, Side::Below) | (Signal::Speed, Side::Above) | (Signal::DataWait, Side::Below) => return None,
+        (Signal::Loss | Signal::DataWait, Side::Below) | (Signal::Speed, Side::Above) => return None,
     };
     Some(Words { kind, what, place: signal.title(), explanation, action })
 }
@@ -664,7 +664,7 @@ mod tests {
     fn finding_nothing_is_told_when_it_is_late_for_that() {
         let mut health = Health::new(OPTIONS);
         let mut epoch = |epoch, map50, n_labels| {
-            let metrics = Metrics { map50, n_labels, ..Metrics::default() };
+            let metrics = Metrics { n_labels, map50, ..Metrics::default() };
             health.epoch(&EpochReport { epoch, metrics, ..EpochReport::default() }).len()
         };
         assert_eq!([epoch(3, 0.0, 9), epoch(9, 0.2, 9), epoch(9, 0.0, 0), epoch(10, 0.0, 9), epoch(11, 0.0, 9)], [0, 0, 0, 1, 0]);

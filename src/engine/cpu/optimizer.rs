@@ -204,7 +204,9 @@ fn for_each_block<const N: usize>(
         })
         .collect();
     let mut sums = Squares::default();
-    of_blocks.into_iter().for_each(|of_block| sums.add(of_block));
+    for of_block in of_blocks {
+        sums.add(of_block);
+    }
     sums.ratio()
 }
 

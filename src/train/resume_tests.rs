@@ -119,6 +119,19 @@ fn a_run_that_is_stopped_after_any_step_ends_as_if_it_had_not_been() {
     }
 }
 
+#[test]
+fn samples_that_depend_on_validations_and_sizes_that_change_go_on_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(root.path());
+    let config = |name| {
+        let plain = config(root.path(), name, OptimizerKind::AdamW);
+        TrainConfig { image_weights: true, multi_scale: true, close_mosaic: 1, ..plain }
+    };
+    let expected = undisturbed(&config("whole"));
+    let dir = stopped_again_and_again(&config("stopped"), &[2, 1, 2]);
+    assert!(results(&dir) == expected, "{:?} instead of {:?}", results(&dir).2, expected.2);
+}
+
 fn copy(from: &Path, to: &Path) {
     for entry in walkdir::WalkDir::new(from) {
         // A file that is being written may be renamed meanwhile, as at a kill.

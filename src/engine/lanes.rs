@@ -53,7 +53,9 @@ impl Lanes {
             for &end in producers[join].iter().filter(|&&producer| producer != last) {
                 let nodes = chain_to(end, graph, &producers, &consumers);
                 if !nodes.is_empty() && nodes.iter().all(|&node| !is_chained[node]) {
-                    nodes.iter().for_each(|&node| is_chained[node] = true);
+                    for &node in &nodes {
+                        is_chained[node] = true;
+                    }
                     chains.push(nodes);
                 }
             }
@@ -168,14 +170,18 @@ fn with_windows(mut chains: Vec<Vec<usize>>, is_chained: &[bool], producers: &[V
     for nodes in &chains {
         let fork_of = |&producer: &usize| if is_chained[producer] { forks[producer] } else { producer };
         let fork = producers[nodes[0]].iter().map(fork_of).max().expect("a chain reads something");
-        nodes.iter().for_each(|&node| forks[node] = fork);
+        for &node in nodes {
+            forks[node] = fork;
+        }
     }
     let mut joins = vec![0; n];
     chains.sort_by_key(|nodes| nodes[nodes.len() - 1]);
     for nodes in chains.iter().rev() {
         let reader = consumers[nodes[nodes.len() - 1]][0];
         let join = if is_chained[reader] { joins[reader] } else { reader };
-        nodes.iter().for_each(|&node| joins[node] = join);
+        for &node in nodes {
+            joins[node] = join;
+        }
     }
     let mut chains: Vec<Chain> = chains.into_iter().map(|nodes| Chain { fork: forks[nodes[0]], join: joins[nodes[0]], nodes }).collect();
     chains.sort_by_key(|chain| (chain.fork, chain.nodes[0]));
@@ -212,8 +218,8 @@ pub(crate) fn assert_no_races(plan: &super::plan::Plan) {
         let (a, b) = (bytes(root_a), bytes(root_b));
         a.start < b.end && b.start < a.end
     };
-    for later in 0..n {
-        for earlier in (0..later).filter(|&earlier| !before[later][earlier]) {
+    for (later, done) in before.iter().enumerate() {
+        for earlier in (0..later).filter(|&earlier| !done[earlier]) {
             let (a, b) = (&graph.nodes[earlier], &graph.nodes[later]);
             let reads = |reader: &super::graph::Node, writer: &super::graph::Node| {
                 reader.inputs.iter().any(|&x| writer.outputs.iter().any(|&y| meet(x, y)))

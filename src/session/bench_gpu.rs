@@ -19,6 +19,7 @@ use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::engine::cuda::inference::{FrozenParams, Inference};
 use crate::engine::cuda::inspect;
+use crate::engine::cuda::nvml::{GpuFigures, GpuMonitor};
 use crate::engine::cuda::optimizer::Settings;
 use crate::engine::cuda::runtime::Runtime;
 use crate::engine::cuda::training::{DeviceMemory, StepInput, StepPlan, Training};
@@ -83,6 +84,7 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let with_upload =
         windows(request, check_in, &runtime, || training.submit(n_images, StepInput::Bytes(&pixels), &rows, Some(&settings)))?;
     let gpu_only = windows(request, check_in, &runtime, || training.repeat(n_images))?;
+    let clocks = clocks(ordinal, &runtime, || training.repeat(n_images))?;
     let used = free.saturating_sub(gpu.free_bytes()?);
     let [box_loss, cls_loss, dfl_loss, loss, ..] = training.results(0)?.items;
     let losses = [box_loss, cls_loss, dfl_loss, loss];
@@ -96,6 +98,7 @@ pub(super) fn train(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
         ("step_ms".to_owned(), json!(median(&with_upload) * 1e3)),
         ("with_upload".to_owned(), spread(request, &with_upload)),
         ("gpu_only".to_owned(), spread(request, &gpu_only)),
+        ("clocks".to_owned(), clocks),
         ("planned_bytes".to_owned(), json!(training.memory().total())),
         ("used_bytes".to_owned(), json!(used)),
         (
@@ -174,6 +177,7 @@ pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let secs_to_first_step = secs_since_start();
     let whole = windows(request, check_in, &runtime, || inference.detect(&pixels, &settings).map(drop))?;
     let gpu_only = windows(request, check_in, &runtime, || inference.repeat())?;
+    let clocks = clocks(ordinal, &runtime, || inference.repeat())?;
     let used = free.saturating_sub(gpu.free_bytes()?);
     let profile = inference.profile()?;
     write_profile(request, &profile_rows(&profile, &names))?;
@@ -184,6 +188,7 @@ pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
         ("ms".to_owned(), json!(median(&whole) * 1e3)),
         ("with_upload".to_owned(), spread(request, &whole)),
         ("gpu_only".to_owned(), spread(request, &gpu_only)),
+        ("clocks".to_owned(), clocks),
         ("planned_bytes".to_owned(), json!(inference.bytes() + parameters)),
         ("used_bytes".to_owned(), json!(used)),
         ("roofline".to_owned(), roofline(&measured, ordinal, &gpu_only)),
@@ -204,6 +209,21 @@ fn common(request: &BenchRequest, what: &str, runtime: &Runtime) -> Map<String, 
         Value::Object(fields) => fields,
         _ => unreachable!("braces make an object"),
     }
+}
+
+/// What NVML says of the GPU while it works; null where there is no NVML.
+fn clocks(ordinal: usize, runtime: &Runtime, mut step: impl FnMut() -> Result<(), CudaError>) -> Result<Value, Failure> {
+    let Some(monitor) = GpuMonitor::open(ordinal) else { return Ok(Value::Null) };
+    for _ in 0..WINDOW {
+        step()?;
+    }
+    let GpuFigures { clock_mhz, max_clock_mhz, memory_clock_mhz, power_watts, temperature, throttle, .. } = monitor.read();
+    runtime.gpu.synchronize()?;
+    let throttle: Vec<&str> = throttle.iter().map(|reason| reason.title()).collect();
+    Ok(json!({
+        "mhz": clock_mhz, "max_mhz": max_clock_mhz, "memory_mhz": memory_clock_mhz, "watts": power_watts, "temperature": temperature,
+        "throttle": throttle,
+    }))
 }
 
 /// Seconds a step of each window after one that warms up, sorted.

@@ -140,7 +140,7 @@ mod tests {
             let rgb = (0..n_bytes).map(|at| if (at / 300) % 2 == 0 { noise(at) } else { (at / 5 + index * 40) as u8 }).collect();
             let bboxes = [Xyxy::new(3.0, 4.0, 20.0, 15.0), Xyxy::new(25.0, 2.0, 45.0, 14.0)].map(|bbox| bbox.to_xywhn(size));
             let (w, h) = (size.width as f32, size.height as f32);
-            let polygon = |[x, y]: [f32; 2]| vec![[x / w, y / h], [(x + 17.0) / w, (y + 3.0) / h], [(x + 8.0) / w, (y + 11.0) / h]].into();
+            let polygon = |[x, y]: [f32; 2]| vec![[x / w, y / h], [(x + 17.0) / w, (y + 3.0) / h], [(x + 8.0) / w, (y + 11.0) / h]];
             TrainImage {
                 path: "drawn".into(),
                 fitted: size,

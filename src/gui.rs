@@ -22,11 +22,14 @@ pub mod status;
 pub mod textures;
 pub mod theme;
 pub mod train;
+pub mod train_before;
 pub mod train_compare;
 pub mod train_control;
 pub mod train_form;
 pub mod train_options;
+pub mod train_queue;
 pub mod train_run;
+pub mod train_samples;
 pub mod train_settings;
 pub mod welcome;
 

@@ -72,6 +72,10 @@ pub enum Action {
     PauseTraining,
     ValidateNow,
     SaveNow,
+    ResumeTraining,
+    Enqueue,
+    PreviewBatches,
+    OverfitCheck,
     ResetZoom,
     CompareRuns,
     Detect,
@@ -103,10 +107,14 @@ const fn ctrl(key: Key) -> KeyboardShortcut {
 }
 
 const SHIFT_V: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::V);
+const SHIFT_R: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::R);
+const SHIFT_Q: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::Q);
+const SHIFT_P: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::P);
+const SHIFT_B: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::B);
 const SHIFT_S: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::S);
 
 impl Action {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 36] = [
         Self::Open,
         Self::OpenSample,
         Self::NextImage,
@@ -127,6 +135,10 @@ impl Action {
         Self::PauseTraining,
         Self::ValidateNow,
         Self::SaveNow,
+        Self::ResumeTraining,
+        Self::Enqueue,
+        Self::PreviewBatches,
+        Self::OverfitCheck,
         Self::ResetZoom,
         Self::CompareRuns,
         Self::Detect,
@@ -174,6 +186,10 @@ impl Action {
             }
             Self::ValidateNow => info("Validate now", "Measure the averaged weights as they are; changes nothing", &const { [SHIFT_V] }),
             Self::SaveNow => info("Save now", "Save weights and state after this step", &const { [SHIFT_S] }),
+            Self::ResumeTraining => info("Resume", "The run that is shown goes on", &const { [SHIFT_R] }),
+            Self::Enqueue => info("Add to queue", "Train with these settings when nothing else trains", &const { [SHIFT_Q] }),
+            Self::PreviewBatches => info("Preview", "Make the first batches as pictures, without training", &const { [SHIFT_P] }),
+            Self::OverfitCheck => info("Try one batch", "Train some steps on one batch and judge", &const { [SHIFT_B] }),
             Self::ResetZoom => info("Show the whole run", "Show the whole run in all plots", &const { [key(Key::Home)] }),
             Self::CompareRuns => info("Compare runs", "Earlier runs side by side", &const { [ctrl(Key::R)] }),
             Self::Detect => info("Detect", "Run the weights on the pictures", &const { [key(Key::F8)] }),
@@ -218,6 +234,12 @@ impl Action {
             Self::Undo => no_dataset()
                 .or_else(|| running(JobKind::Undo, "The fixes are being taken back"))
                 .or_else(|| running(JobKind::Fix, "Fixes are being written")),
+            Self::Enqueue => no_dataset(),
+            Self::ResumeTraining => running(JobKind::Train, "A training is running"),
+            Self::PreviewBatches => no_dataset().or_else(|| running(JobKind::Preview, "The batches are being made")),
+            Self::OverfitCheck => no_dataset()
+                .or_else(|| running(JobKind::OverfitCheck, "The check is running"))
+                .or_else(|| running(JobKind::Train, "A training is running")),
             Self::StartTraining => no_dataset().or_else(|| running(JobKind::Train, "A training is running")),
             Self::StopAfterEpoch | Self::PauseTraining | Self::ValidateNow | Self::SaveNow => {
                 let is_stopping = |job: &JobStatus| job.kind == JobKind::Train && job.stopping;

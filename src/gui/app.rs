@@ -180,6 +180,14 @@ impl Window {
             Action::StopAfterEpoch | Action::PauseTraining | Action::ValidateNow | Action::SaveNow => {
                 commands.extend(train_control::order(action, session).map(Command::Steer));
             }
+            Action::ResumeTraining => {
+                self.workspace = Workspace::Train;
+                commands.extend(self.train.resume_command(session));
+            }
+            Action::Enqueue | Action::PreviewBatches | Action::OverfitCheck => {
+                self.workspace = Workspace::Train;
+                commands.extend(self.train.form_command(action, session));
+            }
             Action::ResetZoom => self.train.reset_zoom(),
             Action::CompareRuns => {
                 self.workspace = Workspace::Train;
@@ -216,7 +224,8 @@ impl Window {
             Workspace::Data => self.data.step(forward),
             Workspace::Check => self.check.step(session, forward),
             Workspace::Detect => self.detect.step(session, forward),
-            Workspace::Train | Workspace::Export => {}
+            Workspace::Train => self.train.step(session, forward),
+            Workspace::Export => {}
         }
     }
 

@@ -4,11 +4,13 @@
 //! move together, and so do those along epochs. Drawing costs as much as the plot is wide, however long the run.
 
 use egui::{Button, Color32, Id, RichText, Ui};
-use egui_plot::{GridInput, GridMark, HoverPosition, Line, Plot, PlotPoints, Points};
+use egui_plot::{GridInput, GridMark, HLine, HoverPosition, Line, MarkerShape, Plot, PlotPoints, Points, Polygon};
 
 use super::controls;
 use super::plots::{Along, Curves, PlotKind};
 use super::theme::{self, palette};
+use crate::train::Alarm;
+use crate::train::stepper::MAX_GRAD_NORM;
 
 /// How plots are shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,13 +28,15 @@ impl Default for CurveStyle {
 
 /// What a plot is drawn with.
 #[derive(Clone, Copy)]
-pub struct PlotLook {
+pub struct PlotLook<'a> {
     pub style: CurveStyle,
     pub height: f32,
     /// Epochs that the run will have.
     pub n_epochs: usize,
     /// Shows the whole run again.
     pub resets: bool,
+    /// Marked where they began.
+    pub alarms: &'a [Alarm],
 }
 
 /// A form in which a plot is kept in a file.
@@ -73,7 +77,7 @@ pub struct PlotDone {
 }
 
 /// Draws a plot with title, key and menu.
-pub fn plot_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> PlotDone {
+pub fn plot_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook<'_>) -> PlotDone {
     let mut done = PlotDone::default();
     controls::card(ui).inner_margin(egui::Margin::symmetric(12, 8)).show(ui, |ui| {
         ui.set_width(ui.available_width());
@@ -106,7 +110,7 @@ fn header_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, done: &mut PlotDone) 
             let title = RichText::new(info.title).text_style(theme::strong()).color(palette.strong);
             let tooltip = format!("{}\n\nBy {}", info.tooltip, kind.along().name());
             ui.add(egui::Label::new(title).truncate()).on_hover_text(tooltip);
-            ui.add_space(8.0);
+            ui.add_space(2.0);
             for (line, series) in curves.lines(kind) {
                 let text = match series.last() {
                     Some(value) => format!("{}  {}", line.name, decimals(f64::from(value), info.digits)),
@@ -114,7 +118,7 @@ fn header_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, done: &mut PlotDone) 
                 };
                 // A key that does not fit is left out: the card may not grow, and hovering tells the values.
                 let font = egui::TextStyle::Small.resolve(ui.style());
-                let width = ui.painter().layout_no_wrap(text.clone(), font, palette.weak).size().x + 30.0;
+                let width = ui.painter().layout_no_wrap(text.clone(), font, palette.weak).size().x + 18.0;
                 if width > ui.available_width() {
                     break;
                 }
@@ -125,7 +129,7 @@ fn header_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, done: &mut PlotDone) 
 }
 
 /// Draws the lines; says whether only a part of the run is shown.
-fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> bool {
+fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook<'_>) -> bool {
     let (info, along) = (kind.info(), kind.along());
     let palette = palette(ui);
     let is_log = look.style.is_log && info.has_log;
@@ -135,13 +139,21 @@ fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> boo
     let least = match along {
         Along::Steps => 20.0,
         Along::Epochs => look.n_epochs.max(2) as f64,
+        Along::Minutes => 1.0,
     };
+    let alarms: Vec<&str> = look.alarms.iter().map(|alarm| alarm.what.as_str()).collect();
     let mut plot = base_plot(ui, info.id, look.height)
         .include_x(0.0)
         .include_x(least)
         .link_axis(Id::unique(("run plots", along)), [true, false])
         .y_axis_formatter(move |mark, _| short_number(unscaled(mark.value)))
         .label_formatter(move |hover| {
+            // An alarm tells itself.
+            if let HoverPosition::NearDataPoint { plot_name, .. } = hover
+                && alarms.iter().any(|what| what == plot_name)
+            {
+                return Some((*plot_name).to_owned());
+            }
             tooltip(hover, along.name(), |name, y| format!("{name}  {}", decimals(unscaled(y), info.digits + 1)))
         });
     if !is_log {
@@ -161,9 +173,13 @@ fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> boo
             shown.map(|(index, value)| [places[index], scaled(value)]).collect()
         };
         let mut lines = Vec::new();
+        let (mut lowest, mut highest) = (f64::INFINITY, f64::NEG_INFINITY);
         for (line, series) in curves.lines(kind) {
             let color = (line.color)(palette);
             let outline = points(series.outline(range.clone(), width / 2));
+            for point in &outline {
+                (lowest, highest) = (lowest.min(point[1]), highest.max(point[1]));
+            }
             if is_smooth {
                 let faint = color.gamma_multiply(0.25);
                 plot.line(Line::new(line.name, PlotPoints::from(outline)).color(faint).width(1.0).allow_hover(false));
@@ -176,6 +192,26 @@ fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook) -> boo
                 plot.points(Points::new(line.name, outline.clone()).color(color).radius(3.5));
             }
             lines.push(Line::new(line.name, PlotPoints::from(outline)).color(color).width(1.75));
+        }
+        if lowest <= highest && !range.is_empty() {
+            let (from, to) = (places[range.start], places[range.end - 1]);
+            if let Some(band) = curves.band(kind) {
+                // No wider than what is shown, so that the heights still fit the lines.
+                let [low, high] = [band.low, band.high].map(|edge| scaled(edge as f32).clamp(lowest, highest));
+                let corners = vec![[from, low], [to, low], [to, high], [from, high]];
+                let fill = palette.good.gamma_multiply(0.10);
+                plot.polygon(Polygon::new("usual", corners).fill_color(fill).stroke(egui::Stroke::NONE).allow_hover(false));
+            }
+            if kind == PlotKind::Gradient && highest > scaled(MAX_GRAD_NORM) {
+                plot.hline(HLine::new("clipped above", scaled(MAX_GRAD_NORM)).color(palette.warn.gamma_multiply(0.7)).width(1.0));
+            }
+            for alarm in look.alarms.iter().filter(|alarm| along == Along::Steps && kind.shows(alarm.kind)) {
+                let x = alarm.step as f64 + 1.0;
+                if x >= from && x <= to {
+                    let mark = Points::new(alarm.what.clone(), vec![[x, highest]]).shape(MarkerShape::Down);
+                    plot.points(mark.color(palette.bad).radius(6.0).filled(true));
+                }
+            }
         }
         for line in lines {
             plot.line(line);

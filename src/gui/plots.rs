@@ -10,15 +10,19 @@ use egui::Color32;
 
 use super::series::Series;
 use super::theme::Palette;
+use crate::engine::cuda::nvml::GpuFigures;
 use crate::media::chart::{Chart, ChartLine};
 use crate::session::RunView;
-use crate::train::{EpochReport, StepReport};
+use crate::train::health::{Band, Signal};
+use crate::train::{AlarmKind, EpochReport, MachineReport, StepReport};
 
 /// What lies along a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Along {
     Steps,
     Epochs,
+    /// Minutes since the run began.
+    Minutes,
 }
 
 impl Along {
@@ -26,6 +30,7 @@ impl Along {
         match self {
             Self::Steps => "step",
             Self::Epochs => "epoch",
+            Self::Minutes => "minute",
         }
     }
 }
@@ -35,6 +40,7 @@ impl Along {
 pub enum Source {
     Step(fn(&StepReport) -> f32),
     Epoch(fn(&EpochReport) -> f32),
+    Machine(fn(&MachineReport) -> f32),
 }
 
 /// A line of a plot.
@@ -48,11 +54,21 @@ pub struct LineInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlotKind {
     Losses,
+    Branches,
     AveragePrecision,
     PrecisionRecall,
     LearningRate,
     Gradient,
+    UpdateRatio,
     Speed,
+    DataWait,
+    GpuLoad,
+    GpuMemory,
+    GpuPower,
+    GpuTemperature,
+    Cpu,
+    Memory,
+    Disk,
 }
 
 /// What there is to say about a plot.
@@ -77,8 +93,24 @@ const fn plot(id: &'static str, title: &'static str, tooltip: &'static str, digi
 }
 
 impl PlotKind {
-    pub const ALL: [Self; 6] =
-        [Self::Losses, Self::AveragePrecision, Self::PrecisionRecall, Self::LearningRate, Self::Gradient, Self::Speed];
+    pub const ALL: [Self; 16] = [
+        Self::Losses,
+        Self::Branches,
+        Self::AveragePrecision,
+        Self::PrecisionRecall,
+        Self::LearningRate,
+        Self::Gradient,
+        Self::UpdateRatio,
+        Self::Speed,
+        Self::DataWait,
+        Self::GpuLoad,
+        Self::GpuMemory,
+        Self::GpuPower,
+        Self::GpuTemperature,
+        Self::Cpu,
+        Self::Memory,
+        Self::Disk,
+    ];
 
     pub fn info(self) -> &'static PlotInfo {
         static LOSSES: PlotInfo = PlotInfo {
@@ -122,7 +154,11 @@ impl PlotKind {
                 "Learning rate",
                 "How far one step goes: it grows in the warm-up and falls to the end",
                 5,
-                &[line("weights", |p| p.curves[0], Source::Step(|step| step.lr as f32))],
+                &[
+                    line("weights", |p| p.curves[0], Source::Step(|step| step.lr as f32)),
+                    line("batch norm", |p| p.curves[2], Source::Step(|step| group_rate(step, 2))),
+                    line("biases", |p| p.curves[1], Source::Step(|step| group_rate(step, 0))),
+                ],
             )
         };
         static GRADIENT: PlotInfo = PlotInfo {
@@ -142,7 +178,109 @@ impl PlotKind {
             1,
             &[line("images/s", |p| p.curves[2], Source::Step(|step| step.images_per_sec))],
         );
+        static BRANCHES: PlotInfo = PlotInfo {
+            has_log: true,
+            ..plot(
+                "branches",
+                "Loss of both branches",
+                "The main branch is what is kept; the auxiliary branch only helps it to learn. Both should fall",
+                3,
+                &[
+                    line("main", |p| p.curves[0], Source::Step(|step| known(step.main.map(|losses| losses.sum())))),
+                    line("auxiliary", |p| p.scores[0], Source::Step(|step| known(step.aux.map(|losses| losses.sum())))),
+                ],
+            )
+        };
+        static UPDATE_RATIO: PlotInfo = PlotInfo {
+            has_log: true,
+            ..plot(
+                "update-ratio",
+                "Update to weight ratio",
+                "How much a step changes the weights, against their size: about 0.001 is healthy, 0.1 destroys, 0.00001 stands still",
+                5,
+                &[line("ratio", |p| p.scores[0], Source::Step(|step| known(step.update_ratio)))],
+            )
+        };
+        static DATA_WAIT: PlotInfo = plot(
+            "data-wait",
+            "Waiting for images",
+            "Share of the time in which the training waits for images. Near 0 is good; much of it means disk or CPU are the limit",
+            2,
+            &[line("share", |p| p.scores[1], Source::Step(|step| known(step.data_wait)))],
+        );
+        static GPU_LOAD: PlotInfo = plot(
+            "gpu-load",
+            "GPU load",
+            "Share of the time in which the GPU computes, and in which its memory is read or written",
+            2,
+            &[
+                line("computing", |p| p.curves[2], Source::Machine(|report| gpu(report, |gpu| gpu.load))),
+                line("memory busy", |p| p.curves[1], Source::Machine(|report| gpu(report, |gpu| gpu.memory_load))),
+            ],
+        );
+        static GPU_MEMORY: PlotInfo = plot(
+            "gpu-memory",
+            "GPU memory",
+            "Memory in use on the card in GB, by all programs",
+            1,
+            &[
+                line("used", |p| p.curves[0], Source::Machine(|report| gpu(report, |gpu| gpu.memory_used_bytes.map(gigabytes)))),
+                line("there is", |p| p.weak, Source::Machine(|report| gpu(report, |gpu| gpu.memory_total_bytes.map(gigabytes)))),
+            ],
+        );
+        static GPU_POWER: PlotInfo = plot(
+            "gpu-power",
+            "GPU power",
+            "Watts that the card takes, and what it may take",
+            0,
+            &[
+                line("watts", |p| p.curves[1], Source::Machine(|report| gpu(report, |gpu| gpu.power_watts))),
+                line("limit", |p| p.weak, Source::Machine(|report| gpu(report, |gpu| gpu.power_limit_watts))),
+            ],
+        );
+        static GPU_TEMPERATURE: PlotInfo = plot(
+            "gpu-temperature",
+            "GPU temperature",
+            "Degrees Celsius. A card that becomes too hot lowers its clocks, and every step takes longer",
+            0,
+            &[line("°C", |p| p.bad, Source::Machine(|report| gpu(report, |gpu| gpu.temperature.map(|degrees| degrees as f32))))],
+        );
+        static CPU: PlotInfo = plot(
+            "cpu",
+            "CPU load",
+            "Share of all cores that is busy, with whatever",
+            2,
+            &[line("all cores", |p| p.curves[0], Source::Machine(|report| known(report.cpu_load)))],
+        );
+        static MEMORY: PlotInfo = plot(
+            "memory",
+            "Memory",
+            "Memory of this program in GB. It is planned before the first step and should not grow",
+            1,
+            &[line("this program", |p| p.curves[2], Source::Machine(|report| known(report.process_bytes.map(gigabytes))))],
+        );
+        static DISK: PlotInfo = plot(
+            "disk",
+            "Read from disk",
+            "MB a second that this program reads from disks, without what was in memory already",
+            1,
+            &[line(
+                "MB/s",
+                |p| p.curves[1],
+                Source::Machine(|report| known(report.disk_read_bytes_per_sec.map(|bytes| (bytes / 1e6) as f32))),
+            )],
+        );
         match self {
+            Self::Branches => &BRANCHES,
+            Self::UpdateRatio => &UPDATE_RATIO,
+            Self::DataWait => &DATA_WAIT,
+            Self::GpuLoad => &GPU_LOAD,
+            Self::GpuMemory => &GPU_MEMORY,
+            Self::GpuPower => &GPU_POWER,
+            Self::GpuTemperature => &GPU_TEMPERATURE,
+            Self::Cpu => &CPU,
+            Self::Memory => &MEMORY,
+            Self::Disk => &DISK,
             Self::Losses => &LOSSES,
             Self::AveragePrecision => &AVERAGE_PRECISION,
             Self::PrecisionRecall => &PRECISION_RECALL,
@@ -156,8 +294,51 @@ impl PlotKind {
         match self.info().lines[0].source {
             Source::Step(_) => Along::Steps,
             Source::Epoch(_) => Along::Epochs,
+            Source::Machine(_) => Along::Minutes,
         }
     }
+}
+
+impl PlotKind {
+    /// The figure whose usual band lies behind the lines.
+    pub fn signal(self) -> Option<Signal> {
+        match self {
+            Self::Gradient => Some(Signal::GradNorm),
+            Self::UpdateRatio => Some(Signal::UpdateRatio),
+            Self::Speed => Some(Signal::Speed),
+            Self::DataWait => Some(Signal::DataWait),
+            _ => None,
+        }
+    }
+
+    /// Where an alarm is marked, if this plot lies along steps.
+    pub fn shows(self, alarm: AlarmKind) -> bool {
+        match alarm {
+            AlarmKind::LossRises => matches!(self, Self::Losses | Self::Branches),
+            AlarmKind::GradientGrows | AlarmKind::GradientVanishes | AlarmKind::UpdatesSkipped => self == Self::Gradient,
+            AlarmKind::UpdatesTooLarge | AlarmKind::UpdatesTooSmall => self == Self::UpdateRatio,
+            AlarmKind::Slower | AlarmKind::GpuHeldBack => self == Self::Speed,
+            AlarmKind::WaitsForData => self == Self::DataWait,
+            _ => false,
+        }
+    }
+}
+
+fn known(value: Option<f32>) -> f32 {
+    value.unwrap_or(f32::NAN)
+}
+
+fn gpu(report: &MachineReport, value: fn(&GpuFigures) -> Option<f32>) -> f32 {
+    known(report.gpu.as_ref().and_then(value))
+}
+
+fn gigabytes(bytes: u64) -> f32 {
+    (bytes as f64 / 1e9) as f32
+}
+
+/// The learning rate of an optimizer group; runs of earlier versions do not tell it.
+fn group_rate(step: &StepReport, group: usize) -> f32 {
+    if step.lrs == [0.0; 3] { f32::NAN } else { step.lrs[group] as f32 }
 }
 
 /// Steps that are taken in during a frame: the rest follows in the next ones.
@@ -170,9 +351,13 @@ pub struct Curves {
     series: Vec<Vec<Series>>,
     step_places: Vec<f64>,
     epoch_places: Vec<f64>,
+    minute_places: Vec<f64>,
     /// The last step and epoch that were taken in, to notice another run, or one that went back.
     last_step: Option<StepReport>,
     last_epoch: Option<EpochReport>,
+    last_machine: Option<MachineReport>,
+    /// What is usual for the figures that have a band.
+    bands: Vec<(Signal, Band)>,
 }
 
 impl Curves {
@@ -190,18 +375,49 @@ impl Curves {
         let new_epochs = &run.epochs[self.epoch_places.len()..];
         for (kind, lines) in PlotKind::ALL.into_iter().zip(&mut self.series) {
             for (info, series) in kind.info().lines.iter().zip(lines) {
-                series.set_smoothing(if kind.along() == Along::Epochs { 0.0 } else { smoothing });
+                series.set_smoothing(if kind.along() == Along::Steps { smoothing } else { 0.0 });
                 match info.source {
                     Source::Step(value) => new.iter().for_each(|step| series.push(value(step))),
                     Source::Epoch(value) => new_epochs.iter().for_each(|epoch| series.push(value(epoch))),
+                    // Taken in below.
+                    Source::Machine(_) => {}
                 }
             }
         }
+        if !new.is_empty() {
+            self.bands = bands(run);
+        }
+        self.update_machine(&run.machine);
         self.step_places.extend(new.iter().map(|step| step.step as f64 + 1.0));
         self.epoch_places.extend(new_epochs.iter().map(|epoch| epoch.epoch as f64 + 1.0));
         self.last_step = self.step_places.len().checked_sub(1).and_then(|last| run.steps.get(last).copied());
         self.last_epoch = run.epochs.last().cloned();
         new.len() < steps.len()
+    }
+
+    /// The machine's figures are thinned out in a long run, so they are taken in anew when there is another one.
+    fn update_machine(&mut self, machine: &[MachineReport]) {
+        if machine.last() == self.last_machine.as_ref() && machine.len() == self.minute_places.len() {
+            return;
+        }
+        self.last_machine = machine.last().cloned();
+        self.minute_places = machine.iter().map(|report| report.secs / 60.0).collect();
+        for (kind, lines) in PlotKind::ALL.into_iter().zip(&mut self.series) {
+            for (info, series) in kind.info().lines.iter().zip(lines) {
+                if let Source::Machine(value) = info.source {
+                    *series = Series::default();
+                    for report in machine {
+                        series.push(value(report));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is usual for a plot's figure.
+    pub fn band(&self, kind: PlotKind) -> Option<Band> {
+        let signal = kind.signal()?;
+        self.bands.iter().find(|(of, _)| *of == signal).map(|(_, band)| *band)
     }
 
     /// The lines of a plot, in the order of its [`PlotInfo`]; none before the first update.
@@ -215,6 +431,7 @@ impl Curves {
         match along {
             Along::Steps => &self.step_places,
             Along::Epochs => &self.epoch_places,
+            Along::Minutes => &self.minute_places,
         }
     }
 
@@ -251,6 +468,18 @@ impl Curves {
             lines: lines.collect(),
         }
     }
+}
+
+/// Steps before the newest ones that a band is shown from, as the alarms learn theirs.
+const BAND_STEPS: usize = 128;
+
+fn bands(run: &RunView) -> Vec<(Signal, Band)> {
+    let newest = &run.steps[run.steps.len().saturating_sub(BAND_STEPS)..];
+    let of = |signal: Signal| {
+        let values: Vec<f64> = newest.iter().filter_map(|step| signal.value(step)).collect();
+        Some((signal, signal.band(&values)?))
+    };
+    Signal::ALL.into_iter().filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The workspace *Train*: the settings of a run, how it goes, and how it compares with earlier ones.
 //!
-//! Left the form, right one of a few pages: the run, and earlier runs side by side.
+//! Left the form, right the bar that steers and one of a few pages: what there is to see before the start, the run, its
+//! detections from epoch to epoch, earlier runs side by side, and runs that wait.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,23 +12,31 @@ use super::action::Action;
 use super::app::View;
 use super::controls::{self, path_of, thousands};
 use super::theme::palette;
+use super::train_before::BeforePage;
 use super::train_compare::ComparePage;
-use super::train_control;
+use super::train_control::ControlBar;
 use super::train_form::TrainForm;
+use super::train_queue::QueuePage;
 use super::train_run::RunPage;
+use super::train_samples::SamplesPage;
 use crate::dataset::{Dataset, Split};
 use crate::session::Command;
 use crate::session::CommandDone;
 use crate::session::JobKind;
 use crate::session::Session;
 use crate::session::Settings;
+use crate::train::TrainConfig;
+use crate::train::overfit::DEFAULT_STEPS;
 
 /// What the right side shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrainPage {
+    Before,
     #[default]
     Run,
+    Samples,
     Compare,
+    Queue,
 }
 
 /// What the workspace remembers between frames.
@@ -35,8 +44,12 @@ pub enum TrainPage {
 pub struct TrainPanel {
     form: TrainForm,
     page: TrainPage,
+    control: ControlBar,
+    before: BeforePage,
     run: RunPage,
+    samples: SamplesPage,
     compare: ComparePage,
+    queue: QueuePage,
 }
 
 impl TrainPanel {
@@ -45,13 +58,26 @@ impl TrainPanel {
         Panel::left("train form").frame(frame).default_size(320.0).size_range(290.0..=420.0).show(ui, |ui| self.form_ui(ui, view));
         let frame = Frame::new().fill(palette(ui).backdrop).inner_margin(Margin { left: 14, right: 6, top: 10, bottom: 0 });
         egui::CentralPanel::default().frame(frame).show(ui, |ui| {
-            train_control::ui(ui, view);
+            self.control.ui(ui, view);
             self.pages_ui(ui);
             match self.page {
                 TrainPage::Run => match &view.session.run {
                     Some(run) => self.run.ui(ui, view, run),
                     None => no_run_ui(ui, view),
                 },
+                TrainPage::Before => {
+                    let config = self.config(view.session);
+                    self.before.ui(ui, view, config.as_ref(), self.form.problem());
+                }
+                TrainPage::Samples => match &view.session.run {
+                    Some(run) => self.samples.ui(ui, view, run),
+                    None => no_run_ui(ui, view),
+                },
+                TrainPage::Queue => {
+                    let config = self.config(view.session);
+                    let keys = self.form.keys(view.session);
+                    self.queue.ui(ui, view, config.as_ref(), &keys);
+                }
                 TrainPage::Compare => {
                     let project = path_of(&self.form.project).unwrap_or_else(|| PathBuf::from("runs"));
                     self.compare.ui(ui, view, &project);
@@ -92,18 +118,54 @@ impl TrainPanel {
     }
 
     /// The run that the form describes, if it can start.
-    pub fn start_command(&self, session: &Session) -> Option<Command> {
+    fn config(&self, session: &Session) -> Option<TrainConfig> {
         if self.form.problem().is_some() {
             return None;
         }
-        let open = session.dataset.as_ref()?;
-        self.form.config(&open.dataset.source).map(|config| Command::Train(Box::new(config)))
+        self.form.config(&session.dataset.as_ref()?.dataset.source)
+    }
+
+    /// Starts the run of the form.
+    pub fn start_command(&mut self, session: &Session) -> Option<Command> {
+        let config = self.config(session)?;
+        self.page = TrainPage::Run;
+        Some(Command::Train(Box::new(config)))
+    }
+
+    /// Does something else with the run of the form.
+    pub fn form_command(&mut self, action: Action, session: &Session) -> Option<Command> {
+        let config = Box::new(self.config(session)?);
+        let (page, command) = match action {
+            Action::Enqueue => (TrainPage::Queue, Command::Enqueue(config)),
+            Action::PreviewBatches => (TrainPage::Before, Command::PreviewBatches(config)),
+            Action::OverfitCheck => (TrainPage::Before, Command::OverfitCheck { config, n_steps: DEFAULT_STEPS }),
+            _ => return None,
+        };
+        self.page = page;
+        Some(command)
+    }
+
+    /// The run that is shown goes on.
+    pub fn resume_command(&mut self, session: &Session) -> Option<Command> {
+        let command = self.control.resume_command(session)?;
+        self.page = TrainPage::Run;
+        Some(command)
+    }
+
+    /// Goes to the next or the previous epoch of the detections.
+    pub fn step(&mut self, session: &Session, forward: bool) {
+        if let (TrainPage::Samples, Some(run)) = (self.page, &session.run) {
+            self.samples.step(run, forward);
+        }
     }
 
     fn pages_ui(&mut self, ui: &mut Ui) {
         let pages = [
+            (TrainPage::Before, "Before", "What will be learnt from: figures, first batches, a check in seconds"),
             (TrainPage::Run, "Run", "How the training goes"),
+            (TrainPage::Samples, "Detections", "What is found on the same pictures from epoch to epoch"),
             (TrainPage::Compare, "Compare", "Earlier runs side by side: curves, figures, settings, notes"),
+            (TrainPage::Queue, "Queue", "Runs that wait, and sweeps over some values"),
         ];
         ui.horizontal(|ui| {
             controls::segmented(ui, &mut self.page, &pages);
@@ -117,9 +179,11 @@ impl TrainPanel {
             ui,
             |ui| {
                 let width = ui.available_width();
-                let reason = Action::StartTraining.unavailable(view.session).or(self.form.problem());
-                if controls::primary_button_wide(ui, Action::StartTraining, reason, width) {
-                    view.act(Action::StartTraining);
+                // While one trains, the next can wait.
+                let action = if is_running { Action::Enqueue } else { Action::StartTraining };
+                let reason = action.unavailable(view.session).or(self.form.problem());
+                if controls::primary_button_wide(ui, action, reason, width) {
+                    view.act(action);
                 }
                 if let Some(reason) = reason {
                     controls::note(ui, reason);
@@ -128,7 +192,7 @@ impl TrainPanel {
         );
         ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
             ui.label(RichText::new("New training").heading().color(palette(ui).strong));
-            ui.add_enabled_ui(!is_running, |ui| {
+            ui.scope(|ui| {
                 ui.spacing_mut().item_spacing.y = 10.0;
                 self.form.ui(ui, view);
             });

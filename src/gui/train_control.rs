@@ -1,14 +1,17 @@
 //! The bar that steers a training: what it does now in words, and what it can be told.
 
-use egui::{Align, Button, Layout, RichText, Ui, vec2};
+use std::path::PathBuf;
+
+use egui::{Align, Button, DragValue, Layout, RichText, Ui, vec2};
 
 use super::action::Action;
 use super::app::View;
-use super::controls::thousands;
+use super::controls::{self, thousands};
 use super::theme::{self, Palette, palette};
+use crate::session::Command;
 use crate::session::JobKind;
 use crate::session::Session;
-use crate::train::TrainOrder;
+use crate::train::{ResumeRequest, TrainOrder};
 
 /// What a training is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +25,9 @@ enum State {
     Diverged,
     Stopped,
     Ended,
-    /// A run of earlier, without its end: it was killed, or is still running elsewhere.
+    /// Another process trains it.
+    Followed,
+    /// A run of earlier without its end: it was killed.
     Unfinished,
 }
 
@@ -36,6 +41,7 @@ impl State {
             Some(_) if run.steering.stops_after_epoch => Self::StopsAfterEpoch,
             Some(_) if run.steps.is_empty() => Self::Preparing,
             Some(_) => Self::Learning,
+            None if run.is_followed => Self::Followed,
             None if run.divergence.is_some() => Self::Diverged,
             None => match &run.summary {
                 Some(summary) if summary.stopped => Self::Stopped,
@@ -48,7 +54,7 @@ impl State {
     fn color(self, palette: &Palette) -> egui::Color32 {
         match self {
             Self::Nothing => palette.faint,
-            Self::Preparing | Self::Learning => palette.accent,
+            Self::Preparing | Self::Learning | Self::Followed => palette.accent,
             Self::Paused | Self::StopsAfterEpoch | Self::Stopping | Self::Stopped | Self::Unfinished => palette.warn,
             Self::Diverged => palette.bad,
             Self::Ended => palette.good,
@@ -70,9 +76,10 @@ fn words(session: &Session) -> String {
         State::Paused => format!("Paused at {place}; its state is saved"),
         State::StopsAfterEpoch => format!("Learning: {place}; stops when this epoch is validated"),
         State::Stopping => "Stopping after this step".to_owned(),
-        State::Diverged => format!("Stopped by itself at {place}: the numbers ran away"),
+        State::Diverged => format!("Ran away at {place}"),
         State::Stopped => format!("Stopped at {place}"),
         State::Ended => format!("Done: {} epochs, {} steps", thousands(n_epochs), thousands(step)),
+        State::Followed => format!("Another program trains this run: {place}"),
         State::Unfinished => format!("Not finished: last seen at {place}"),
     }
 }
@@ -92,36 +99,118 @@ pub fn order(action: Action, session: &Session) -> Option<TrainOrder> {
     }
 }
 
-/// Draws the bar.
-pub fn ui(ui: &mut Ui, view: &mut View<'_>) {
-    let palette = palette(ui);
-    let state = State::of(view.session);
-    let size = vec2(ui.available_width() - 10.0, 30.0);
-    ui.allocate_ui_with_layout(size, Layout::right_to_left(Align::Center), |ui| {
-        ui.spacing_mut().item_spacing.x = 6.0;
-        if view.session.is_running(JobKind::Train) {
-            let pause = if state == State::Paused { "Continue" } else { "Pause" };
-            // From the right.
-            let buttons = [
-                (Action::SaveNow, Action::SaveNow.title()),
-                (Action::ValidateNow, Action::ValidateNow.title()),
-                (Action::StopTraining, Action::StopTraining.title()),
-                (Action::StopAfterEpoch, if state == State::StopsAfterEpoch { "Do not stop" } else { Action::StopAfterEpoch.title() }),
-                (Action::PauseTraining, pause),
-            ];
-            for (action, text) in buttons {
-                let reason = action.unavailable(view.session).or((state == State::Stopping).then_some("It is stopping"));
-                let response = ui.add_enabled(reason.is_none(), Button::new(text)).on_hover_text(action.tooltip(ui.ctx()));
-                if response.on_disabled_hover_text(reason.unwrap_or_default()).clicked() {
-                    view.act(action);
-                }
-            }
+/// What the bar remembers: how an earlier run shall go on.
+#[derive(Default)]
+pub struct ControlBar {
+    /// The run that the values are for.
+    dir: Option<PathBuf>,
+    epochs: usize,
+    lr_scale: f64,
+}
+
+impl ControlBar {
+    /// The run that is shown goes on, if it can.
+    pub fn resume_command(&mut self, session: &Session) -> Option<Command> {
+        self.follow(session);
+        if self.no_resume(session).is_some() {
+            return None;
         }
-        ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-            let (rect, _) = ui.allocate_exact_size(vec2(12.0, 12.0), egui::Sense::hover());
-            ui.painter().circle_filled(rect.center(), 5.0, state.color(palette));
-            let text = RichText::new(words(view.session)).text_style(theme::strong()).color(palette.strong);
-            ui.add(egui::Label::new(text).truncate());
+        let run = session.run.as_ref()?;
+        let dir = run.dir.clone()?;
+        let request = ResumeRequest {
+            project: dir.parent().map(PathBuf::from).unwrap_or_default(),
+            run: Some(dir),
+            data: None,
+            epochs: (self.epochs != run.epochs_wanted).then_some(self.epochs),
+            device: None,
+            patience: None,
+            lr_scale: (State::of(session) == State::Diverged && self.lr_scale != 1.0).then_some(self.lr_scale),
+        };
+        Some(Command::Resume(Box::new(request)))
+    }
+
+    /// Why the run that is shown cannot go on.
+    fn no_resume(&self, session: &Session) -> Option<&'static str> {
+        let run = session.run.as_ref()?;
+        match State::of(session) {
+            State::Stopped | State::Unfinished | State::Diverged if run.dir.is_some() => None,
+            State::Ended if run.dir.is_some() && self.epochs > run.epochs_wanted => None,
+            State::Ended => Some("All its epochs are done: give it more to go on"),
+            State::Followed => Some("Another program trains it"),
+            _ => Some("There is no run that could go on"),
+        }
+    }
+
+    fn follow(&mut self, session: &Session) {
+        let Some(run) = &session.run else { return };
+        if self.dir != run.dir || self.epochs == 0 {
+            *self = Self { dir: run.dir.clone(), epochs: run.epochs_wanted, lr_scale: 0.5 };
+        }
+    }
+
+    /// Draws the bar.
+    pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
+        self.follow(view.session);
+        let palette = palette(ui);
+        let state = State::of(view.session);
+        let size = vec2(ui.available_width() - 10.0, 30.0);
+        ui.allocate_ui_with_layout(size, Layout::right_to_left(Align::Center), |ui| {
+            ui.spacing_mut().item_spacing.x = 6.0;
+            match state {
+                State::Nothing | State::Followed => {}
+                State::Stopped | State::Unfinished | State::Diverged | State::Ended => self.resume_ui(ui, view, state),
+                _ => orders_ui(ui, view, state),
+            }
+            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                let (rect, _) = ui.allocate_exact_size(vec2(12.0, 12.0), egui::Sense::hover());
+                ui.painter().circle_filled(rect.center(), 5.0, state.color(palette));
+                let text = RichText::new(words(view.session)).text_style(theme::strong()).color(palette.strong);
+                ui.add(egui::Label::new(text).truncate());
+            });
         });
-    });
+    }
+
+    /// How the run that is shown shall go on; laid out from the right.
+    fn resume_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, state: State) {
+        if view.session.run.as_ref().is_none_or(|run| run.dir.is_none()) {
+            return;
+        }
+        let reason = Action::ResumeTraining.unavailable(view.session).or(self.no_resume(view.session));
+        let (text, tooltip) = match state {
+            State::Diverged => ("Rewind and go on", "Go back to the last good state, and on from there"),
+            State::Ended => ("Train on", "Go on to more epochs"),
+            _ => ("Resume", "Go on at the exact step"),
+        };
+        let response = ui.add_enabled(reason.is_none(), Button::new(text)).on_hover_text(tooltip);
+        if response.on_disabled_hover_text(reason.unwrap_or_default()).clicked() {
+            view.act(Action::ResumeTraining);
+        }
+        let drag = DragValue::new(&mut self.epochs).range(1..=5000).suffix(" epochs");
+        ui.add(drag).on_hover_text("Epochs in all, with those that are done").accessible_name("Epochs to train to");
+        controls::note(ui, "to");
+        if state == State::Diverged {
+            let drag = DragValue::new(&mut self.lr_scale).range(0.01..=1.0).speed(0.01).max_decimals(2).prefix("× ");
+            ui.add(drag).on_hover_text("Factor for the learning rate from there on").accessible_name("Learning rate factor");
+            controls::note(ui, "Learning rate");
+        }
+    }
+}
+
+/// What a running training can be told; laid out from the right.
+fn orders_ui(ui: &mut Ui, view: &mut View<'_>, state: State) {
+    let pause = if state == State::Paused { "Continue" } else { "Pause" };
+    let buttons = [
+        (Action::SaveNow, Action::SaveNow.title()),
+        (Action::ValidateNow, Action::ValidateNow.title()),
+        (Action::StopTraining, Action::StopTraining.title()),
+        (Action::StopAfterEpoch, if state == State::StopsAfterEpoch { "Do not stop" } else { Action::StopAfterEpoch.title() }),
+        (Action::PauseTraining, pause),
+    ];
+    for (action, text) in buttons {
+        let reason = action.unavailable(view.session).or((state == State::Stopping).then_some("It is stopping"));
+        let response = ui.add_enabled(reason.is_none(), Button::new(text)).on_hover_text(action.tooltip(ui.ctx()));
+        if response.on_disabled_hover_text(reason.unwrap_or_default()).clicked() {
+            view.act(action);
+        }
+    }
 }

@@ -174,7 +174,7 @@ impl TrainForm {
         line
     }
 
-    /// Draws the fields. All are locked while a training runs.
+    /// Draws the fields.
     pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
         let width = ui.available_width();
         field_ui(
@@ -248,7 +248,7 @@ impl TrainForm {
     fn batch_ui(&mut self, ui: &mut Ui) {
         ui.horizontal(|ui| {
             ui.spacing_mut().item_spacing.x = 4.0;
-            let width = ui.available_width() - 54.0;
+            let width = ui.available_width() - 60.0;
             ui.add_enabled_ui(!self.is_batch_auto, |ui| {
                 let drag = DragValue::new(&mut self.batch).range(1..=1024).speed(0.2);
                 ui.add_sized([width, 28.0], drag).accessible_name("Batch");

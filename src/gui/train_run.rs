@@ -11,11 +11,12 @@ use super::app::View;
 use super::controls::{self, thousands};
 use super::curves::{self, ChartFormat, CurveStyle, PlotLook};
 use super::plots::{Curves, PlotKind};
+use super::textures::Look;
 use super::theme::{self, palette};
 use crate::session::Command;
 use crate::session::JobKind;
 use crate::session::RunView;
-use crate::train::{TrainPlan, TrainSummary};
+use crate::train::{Alarm, Divergence, TrainPlan, TrainSummary};
 
 /// What the page remembers between frames.
 pub struct RunPage {
@@ -30,7 +31,7 @@ pub struct RunPage {
 
 impl Default for RunPage {
     fn default() -> Self {
-        let shown = vec![PlotKind::Losses, PlotKind::AveragePrecision, PlotKind::LearningRate];
+        let shown = vec![PlotKind::Losses, PlotKind::AveragePrecision, PlotKind::LearningRate, PlotKind::Gradient, PlotKind::Speed];
         Self { curves: Curves::default(), style: CurveStyle::default(), shown, is_zoomed: false, resets: false, saved: None }
     }
 }
@@ -64,10 +65,16 @@ impl RunPage {
                 Some(summary) if !is_running => summary_ui(ui, view, summary),
                 _ => numbers_ui(ui, run, is_running),
             }
+            if let Some(divergence) = &run.divergence {
+                divergence_ui(ui, view, divergence);
+            }
+            if !run.alarms.is_empty() {
+                alarms_ui(ui, &run.alarms);
+            }
             self.toolbar_ui(ui);
             self.plots_ui(ui, view, run, height - (ui.cursor().top() - top));
             if let Some(plan) = &run.plan {
-                plan_ui(ui, plan);
+                plan_ui(ui, run, plan);
             }
             if !run.notes.is_empty() {
                 controls::card(ui).show(ui, |ui| {
@@ -135,6 +142,7 @@ impl RunPage {
             height: each.clamp(130.0, 420.0),
             n_epochs: run.epochs_wanted,
             resets: std::mem::take(&mut self.resets),
+            alarms: &run.alarms,
         };
         let gap = theme::GAP;
         let cell = ((ui.available_width() - gap * (n_columns - 1) as f32) / n_columns as f32).floor();
@@ -161,13 +169,87 @@ impl RunPage {
         self.is_zoomed = is_zoomed;
         self.shown.retain(|kind| Some(*kind) != hidden);
         if let Some((kind, format)) = saved
-            && let Some(plan) = &run.plan
+            && let Some(dir) = run.dir.as_ref().or(run.plan.as_ref().map(|plan| &plan.run_dir))
         {
-            let path = plan.run_dir.join("report").join(kind.info().id).with_extension(format.ending());
+            let path = dir.join("report").join(kind.info().id).with_extension(format.ending());
             let chart = self.curves.chart(kind, self.style.is_log, format == ChartFormat::Csv, theme::paper());
             view.ask(Command::SaveChart { path, chart: Arc::new(chart) });
         }
     }
+}
+
+/// Where the numbers ran away, and on which images.
+fn divergence_ui(ui: &mut Ui, view: &mut View<'_>, divergence: &Divergence) {
+    let palette = palette(ui);
+    controls::card(ui).stroke(egui::Stroke::new(1.0, palette.bad)).show(ui, |ui| {
+        ui.set_width(ui.available_width());
+        ui.spacing_mut().item_spacing.y = 4.0;
+        let Divergence { epoch, step, what, value, images } = divergence;
+        controls::section(ui, &format!("The {what} became {value} at step {} of epoch {}", thousands(step + 1), epoch + 1));
+        let text = "Nothing of this step was kept. Going back to the last good state with a smaller learning rate usually helps; \
+                    look whether the boxes of these images are right";
+        controls::weak(ui, text);
+        ui.horizontal(|ui| {
+            ui.spacing_mut().item_spacing.x = 8.0;
+            egui::ScrollArea::horizontal().id_salt("images of the step").show(ui, |ui| {
+                for path in images {
+                    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                    let (rect, response) = ui.allocate_exact_size(egui::vec2(96.0, 72.0), egui::Sense::hover());
+                    response.widget_info(|| egui::WidgetInfo::labeled(egui::Role::Image, true, format!("image of the step {name}")));
+                    ui.painter().rect_filled(rect, theme::RADIUS, palette.button);
+                    if let Look::Shown(shown) = view.textures.thumbnail(path) {
+                        let size = egui::vec2(shown.full_size.width as f32, shown.full_size.height as f32);
+                        let inside =
+                            egui::Rect::from_center_size(rect.center(), size * (rect.width() / size.x).min(rect.height() / size.y));
+                        let uv = egui::Rect::from_min_max(egui::Pos2::ZERO, egui::pos2(1.0, 1.0));
+                        ui.painter().image(shown.texture, inside, uv, egui::Color32::WHITE);
+                    }
+                    response.on_hover_text(path.display().to_string());
+                }
+            });
+        });
+    });
+}
+
+/// What is not as it should be, the newest first, with what to do about it.
+fn alarms_ui(ui: &mut Ui, alarms: &[Alarm]) {
+    let palette = palette(ui);
+    controls::card(ui).stroke(egui::Stroke::new(1.0, palette.warn.gamma_multiply(0.6))).show(ui, |ui| {
+        ui.set_width(ui.available_width());
+        ui.spacing_mut().item_spacing.y = 3.0;
+        let newest = alarms.last().into_iter();
+        for alarm in newest {
+            alarm_ui(ui, alarm);
+        }
+        if alarms.len() > 1 {
+            let title = RichText::new(format!("{} earlier", thousands(alarms.len() - 1))).small().color(palette.weak);
+            egui::CollapsingHeader::new(title).id_salt("alarms").show(ui, |ui| {
+                ScrollArea::vertical().max_height(220.0).show(ui, |ui| {
+                    for alarm in alarms.iter().rev().skip(1) {
+                        alarm_ui(ui, alarm);
+                        ui.add_space(4.0);
+                    }
+                });
+            });
+        }
+    });
+}
+
+fn alarm_ui(ui: &mut Ui, alarm: &Alarm) {
+    let palette = palette(ui);
+    ui.horizontal_wrapped(|ui| {
+        ui.spacing_mut().item_spacing.x = 8.0;
+        controls::chip(ui, &format!("epoch {}, step {}", alarm.epoch + 1, thousands(alarm.step + 1)), palette.warn);
+        ui.label(RichText::new(sentence(&alarm.what)).text_style(theme::strong()).color(palette.strong));
+    });
+    controls::weak(ui, sentence(&alarm.explanation));
+    ui.label(RichText::new(format!("What to do: {}", alarm.action)).color(palette.text));
+}
+
+/// With a capital at its start.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Where the run is now.
@@ -213,7 +295,8 @@ fn time_left(run: &RunView) -> Option<f64> {
     let steps_left = (run.epochs_wanted * plan.steps_per_epoch).checked_sub(last.step + 1)? as f64;
     let secs_per_step = if run.epochs.is_empty() {
         let batch = plan.n_train_images as f64 / plan.steps_per_epoch.max(1) as f64;
-        batch / f64::from(last.images_per_sec).max(1e-3)
+        let speed = run.pace.map_or(last.images_per_sec, |pace| pace.images_per_sec);
+        batch / f64::from(speed).max(1e-3)
     } else {
         let secs: f64 = run.epochs.iter().map(|epoch| epoch.secs).sum();
         secs / (run.epochs.len() * plan.steps_per_epoch.max(1)) as f64
@@ -221,7 +304,7 @@ fn time_left(run: &RunView) -> Option<f64> {
     Some(steps_left * secs_per_step)
 }
 
-fn plan_ui(ui: &mut Ui, plan: &TrainPlan) {
+fn plan_ui(ui: &mut Ui, run: &RunView, plan: &TrainPlan) {
     controls::card(ui).show(ui, |ui| {
         ui.set_width(ui.available_width());
         controls::section(ui, "Plan");
@@ -233,6 +316,9 @@ fn plan_ui(ui: &mut Ui, plan: &TrainPlan) {
             controls::figure(ui, &thousands(plan.steps_per_epoch), "steps an epoch");
             controls::figure(ui, &format!("{:.2} M", plan.n_parameters as f64 / 1e6), "parameters");
             controls::figure(ui, &controls::bytes(plan.planned_bytes), "memory planned");
+            if let Some(pace) = &run.pace {
+                controls::figure(ui, &controls::duration(pace.secs_per_epoch), "an epoch, measured");
+            }
             if let Some(bytes) = plan.device_bytes {
                 controls::figure(ui, &controls::bytes(bytes), "GPU memory planned");
             }

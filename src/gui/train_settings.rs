@@ -221,7 +221,7 @@ fn value_ui(ui: &mut Ui, setting: &Setting<'_>, value: &mut Value) {
             let mut amount = before;
             let most = if matches!(kind, Kind::Share) { 1.0 } else { 1e6 };
             let speed = (amount.abs() * 0.01).max(1e-5);
-            drag_ui(ui, DragValue::new(&mut amount).range(0.0..=most).speed(speed).max_decimals(6));
+            drag_ui(ui, DragValue::new(&mut amount).range(0.0..=most).speed(speed).custom_formatter(|number, _| plain(number)));
             if amount != before
                 && let Some(changed) = Number::from_f64(amount)
             {
@@ -233,6 +233,12 @@ fn value_ui(ui: &mut Ui, setting: &Setting<'_>, value: &mut Value) {
             controls::weak(ui, value.to_string());
         }
     }
+}
+
+/// Six decimals without zeros at the end.
+fn plain(number: f64) -> String {
+    let text = format!("{number:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use boxwright::dataset::Dataset;
 use boxwright::dataset::check::{CheckReport, Finding, Fixability, Rule, Severity};
 use boxwright::dataset::fix::{Receipt, RowChange};
 use boxwright::detect::PictureDetections;
+use boxwright::engine::cuda::nvml::GpuFigures;
 use boxwright::eval::{ClassMetrics, Metrics};
 use boxwright::export::ExportReport;
 use boxwright::geom::nms::Detection;
@@ -15,7 +16,8 @@ use boxwright::geom::{Size, Xywhn};
 use boxwright::gui::app::App;
 use boxwright::media::{Picture, encode};
 use boxwright::session::{Command, JobId, JobKind, JobStatus, Notice, OpenDataset, PictureResult, RunView, Session, Settings};
-use boxwright::train::{EpochReport, StepReport, TrainPlan, TrainSummary};
+use boxwright::train::{Alarm, AlarmKind, BranchLosses, EpochReport, EpochSamples, MachineReport, OverfitReport, OverfitVerdict};
+use boxwright::train::{SampleBox, SampleImage, StepReport, SweepRow, TrainPlan, TrainSummary};
 use egui::accesskit::Role;
 use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
@@ -137,6 +139,12 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
             lr: f64::from(0.02 * (0.5 + 0.5 * (std::f32::consts::PI * t).cos()) * (step as f32 / 60.0).min(1.0)),
             grad_norm: 9.0 + 4.0 * noise(step + 3),
             images_per_sec: 41.0 + 3.0 * noise(step + 11),
+            main: Some(branch(0.6 + decay, noise(step))),
+            aux: Some(branch(0.4 + 0.6 * decay, noise(step + 7))),
+            lrs: [0.1, 0.02, 0.02].map(|rate| rate * f64::from(0.5 + 0.5 * (std::f32::consts::PI * t).cos())),
+            clipped: step % 9 == 0,
+            update_ratio: Some(0.002 * (1.0 + 0.4 * noise(step + 5)) * (0.2 + decay)),
+            data_wait: Some(0.05 + 0.04 * noise(step + 2)),
             ..StepReport::default()
         }
     });
@@ -165,9 +173,119 @@ pub(crate) fn run(n_wanted: usize, n_done: usize) -> RunView {
         }),
         steps: steps.collect(),
         epochs: epochs.collect(),
+        dir: Some("runs/parts".into()),
+        machine: (0..n_done * 5).map(|second| machine(second as f64, noise(second))).collect(),
         notes: vec!["hyper-parameters `small`, because the train split has fewer than 1000 pictures (200)".to_owned()],
         epochs_wanted: n_wanted,
         ..RunView::default()
+    }
+}
+
+fn branch(size: f32, noise: f32) -> BranchLosses {
+    BranchLosses { box_loss: size + 0.2 * noise, cls_loss: size, dfl_loss: 0.5 * size }
+}
+
+fn machine(secs: f64, noise: f32) -> MachineReport {
+    let gpu = GpuFigures {
+        load: Some(0.93 + 0.1 * noise),
+        memory_load: Some(0.6 + 0.1 * noise),
+        memory_used_bytes: Some(21_000_000_000),
+        memory_total_bytes: Some(150_000_000_000),
+        power_watts: Some(520.0 + 60.0 * noise),
+        power_limit_watts: Some(700.0),
+        temperature: Some((58.0 + 6.0 * noise) as u32),
+        ..GpuFigures::default()
+    };
+    MachineReport {
+        secs,
+        gpu: Some(gpu),
+        cpu_load: Some(0.4 + 0.1 * noise),
+        process_bytes: Some(2_100_000_000),
+        disk_read_bytes_per_sec: Some(4e6 * f64::from(0.5 + noise)),
+        ..MachineReport::default()
+    }
+}
+
+/// Something that is not as it should be, and something else before.
+pub(crate) fn alarms() -> Vec<Alarm> {
+    let alarm = |kind, step, what: &str, explanation: &str, action: &str| Alarm {
+        kind,
+        epoch: step / 25,
+        step,
+        what: what.to_owned(),
+        place: "loader".to_owned(),
+        explanation: explanation.to_owned(),
+        action: action.to_owned(),
+        value: 0.4,
+        band: None,
+    };
+    vec![
+        alarm(
+            AlarmKind::GradientGrows,
+            210,
+            "the gradient norm is 31.0, and 9.1 was usual",
+            "a batch pulls much harder than before",
+            "lower `lr0`",
+        ),
+        alarm(
+            AlarmKind::WaitsForData,
+            700,
+            "the training waits 41 % of its time for images, and 5 % was usual",
+            "the network is idle meanwhile; decoding is the slowest stage",
+            "put the images on a faster disk, or make them smaller",
+        ),
+    ]
+}
+
+/// What was found after some epochs on images of the open dataset, better from one to the next.
+pub(crate) fn samples(session: &Session, n_epochs: usize) -> Vec<Arc<EpochSamples>> {
+    let open = session.dataset.as_ref().unwrap();
+    let of_epoch = |epoch: usize| {
+        let images = open.dataset.images.iter().enumerate().rev().take(16).map(|(index, image)| {
+            let size = boxwright::media::decode::probe(&image.path).unwrap();
+            let boxes = open.labels[index].iter().map(|label| {
+                let bbox = label.bbox.to_xyxy(size);
+                let off = 0.3 * bbox.width() / (epoch + 1) as f32;
+                let corners = [bbox.x1 + off, bbox.y1, bbox.x2 + off, bbox.y2];
+                SampleBox { class: label.class.0 as usize, score: 1.0 - 0.7 / (epoch + 1) as f32, corners }
+            });
+            SampleImage { path: image.path.clone(), boxes: boxes.collect() }
+        });
+        Arc::new(EpochSamples { epoch, images: images.collect() })
+    };
+    (0..n_epochs).map(of_epoch).collect()
+}
+
+/// Rows of a sweep, of which one failed.
+pub(crate) fn sweep_rows() -> Vec<SweepRow> {
+    let row = |run: usize, lr0: f64, map50_95: f64, error: Option<&str>| SweepRow {
+        run,
+        values: [("lr0".to_owned(), lr0.into()), ("imgsz".to_owned(), 160.into())].into_iter().collect(),
+        run_dir: Some(format!("runs/parts-{run:02}").into()),
+        epochs: 40,
+        best_epoch: 31,
+        precision: 0.9,
+        recall: 0.8,
+        map50: map50_95 * 1.5,
+        map50_95,
+        secs: 131.0,
+        error: error.map(str::to_owned),
+    };
+    vec![row(1, 0.01, 0.41, None), row(2, 0.003, 0.52, None), row(3, 1.0, 0.0, Some("step 12 of epoch 0: the loss is NaN"))]
+}
+
+pub(crate) fn overfit_report() -> OverfitReport {
+    OverfitReport {
+        n_images: 4,
+        n_boxes: 11,
+        losses: (0..60).map(|step| 2.0 + 9.0 * (-(step as f32) / 14.0).exp()).collect(),
+        first: branch(4.0, 0.0),
+        last: branch(0.8, 0.0),
+        verdict: OverfitVerdict::Learns,
+        text: "the loss on 4 pictures with 11 boxes went from 10.90 to 2.21 in 60 steps: one batch can be learnt, so labels and network \
+               fit together"
+            .to_owned(),
+        secs: 7.2,
     }
 }
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use boxwright::gui::action::Workspace;
+use boxwright::gui::plots::PlotKind;
 use boxwright::session::{CommandDone, Event, JobId, JobKind, Settings, ThemeChoice};
 
 use egui::accesskit::Role;
-use egui_kittest::kittest::{NodeT, Queryable};
+use egui_kittest::kittest::Queryable;
 
 use crate::fixture;
 use crate::script::wait_for;
@@ -46,6 +47,10 @@ const SCENES: &[Scene] = &[
     ("settings", Workspace::Train, true),
     ("plots", Workspace::Train, true),
     ("compare", Workspace::Train, true),
+    ("before", Workspace::Train, true),
+    ("samples", Workspace::Train, true),
+    ("queue", Workspace::Train, true),
+    ("diverged", Workspace::Train, true),
     ("undetect", Workspace::Detect, true),
     ("detect", Workspace::Detect, true),
     ("export", Workspace::Export, true),
@@ -72,6 +77,31 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
         "running" | "plots" => {
             session.run = Some(fixture::run(60, 38));
             session.jobs.push(fixture::job(1, JobKind::Train, 950, 1500));
+        }
+        "before" => {
+            session.report = Some(Arc::new(fixture::report(&session.dataset.as_ref().unwrap().dataset, 137)));
+            session.overfit = Some(fixture::overfit_report());
+        }
+        "samples" => {
+            let mut run = fixture::run(60, 38);
+            run.samples = fixture::samples(&session, 38);
+            session.run = Some(run);
+        }
+        "diverged" => {
+            let mut run = fixture::run(60, 38);
+            let images = session.dataset.as_ref().unwrap().dataset.images.iter().take(8).map(|image| image.path.clone()).collect();
+            let (what, value) = ("loss".to_owned(), "NaN".to_owned());
+            run.divergence = Some(boxwright::train::Divergence { epoch: 37, step: 949, what, value, images });
+            run.alarms = fixture::alarms();
+            session.run = Some(run);
+        }
+        "queue" => {
+            session.sweep = fixture::sweep_rows();
+            session.queue.is_held = true;
+            for name in ["parts-small", "parts-large"] {
+                let config = boxwright::train::TrainConfig { name: name.to_owned(), ..boxwright::train::TrainConfig::new(data) };
+                session.apply(boxwright::session::Command::Enqueue(Box::new(config)));
+            }
         }
         "trained" => {
             let mut run = fixture::run(60, 60);
@@ -124,14 +154,31 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             harness.run_steps(3);
             harness.get_by_label("Plots").click();
             harness.run_steps(3);
-            let more: Vec<String> = harness.get_all_by_role(Role::CheckBox).filter_map(|node| node.accesskit_node().label()).collect();
-            for label in
-                more.iter().filter(|label| harness.query_by_label(&format!("Menu of {label}")).is_none()).cloned().collect::<Vec<_>>()
-            {
-                harness.get_by_role_and_label(Role::CheckBox, &label).click();
-                harness.run_steps(2);
+            for kind in PlotKind::ALL {
+                let title = kind.info().title;
+                if harness.query_by_label(&format!("Menu of {title}")).is_none() {
+                    harness.get_by_role_and_label(Role::CheckBox, title).click();
+                    harness.run_steps(2);
+                }
             }
             harness.key_press(egui::Key::Escape);
+        }
+        "before" | "samples" | "queue" => {
+            harness.run_steps(3);
+            let page = match name {
+                "before" => "Before",
+                "samples" => "Detections",
+                _ => "Queue",
+            };
+            harness.get_by_label(page).click();
+            harness.run_steps(3);
+            if name == "before" {
+                harness.get_by_label("Preview").click();
+                wait_for(&mut harness, "batch 1");
+            }
+            if name == "queue" {
+                fixture::write_field(&mut harness, Role::TextInput, "Values 1", "0.01, 0.003, 0.001");
+            }
         }
         "compare" => {
             harness.run_steps(3);

@@ -87,21 +87,41 @@ fn batch_seed_and_preset_are_part_of_the_run() {
 #[test]
 fn plots_are_chosen_hidden_and_saved_beside_the_run() {
     let mut setup = train(SIZE, |session, _| session.run = Some(fixture::run(60, 12)));
-    assert!(setup.harness.query_by_label("Menu of Gradient norm").is_none());
+    assert!(setup.harness.query_by_label("Menu of Update to weight ratio").is_none());
     setup.click("Plots");
-    setup.harness.get_by_role_and_label(Role::CheckBox, "Gradient norm").click();
+    setup.harness.get_by_role_and_label(Role::CheckBox, "Update to weight ratio").click();
     setup.harness.run_steps(3);
     setup.harness.key_press(Key::Escape);
     setup.harness.run_steps(3);
-    setup.click("Menu of Gradient norm");
+    setup.click("Menu of Update to weight ratio");
     setup.click("Save as SVG drawing");
     let asked = setup.asked();
-    assert!(asked.len() == 1 && asked[0].starts_with("SaveChart { path: \"runs/parts/report/gradient.svg\""), "{asked:#?}");
-    setup.done(CommandDone::ChartSaved("runs/parts/report/gradient.svg".into()));
-    setup.harness.get_by_label("Saved runs/parts/report/gradient.svg");
+    assert!(asked.len() == 1 && asked[0].starts_with("SaveChart { path: \"runs/parts/report/update-ratio.svg\""), "{asked:#?}");
+    setup.done(CommandDone::ChartSaved("runs/parts/report/update-ratio.svg".into()));
+    setup.harness.get_by_label("Saved runs/parts/report/update-ratio.svg");
     setup.click("Menu of Loss");
     setup.click("Hide this plot");
     assert!(setup.harness.query_by_label("Menu of Loss").is_none());
+}
+
+#[test]
+fn a_part_of_the_run_is_shown_until_the_whole_is_asked_for() {
+    let mut setup = train(SIZE, |session, _| session.run = Some(fixture::run(60, 12)));
+    let menu = setup.harness.get_by_label("Menu of Loss").rect();
+    setup.harness.event(egui::Event::PointerMoved(menu.center() + egui::vec2(-300.0, 80.0)));
+    setup.harness.run_steps(2);
+    setup.harness.event(egui::Event::Zoom(3.0));
+    setup.harness.run_steps(3);
+    setup.click("Whole run");
+    assert!(setup.harness.query_by_label("Whole run").is_none());
+    setup.harness.event(egui::Event::PointerMoved(menu.center() + egui::vec2(-300.0, 80.0)));
+    setup.harness.run_steps(2);
+    setup.harness.event(egui::Event::Zoom(3.0));
+    setup.harness.run_steps(3);
+    setup.harness.get_by_label("Whole run");
+    setup.harness.key_press(Key::Home);
+    setup.harness.run_steps(3);
+    assert!(setup.harness.query_by_label("Whole run").is_none());
 }
 
 #[test]
@@ -149,6 +169,143 @@ fn a_file_of_hyper_parameters_is_read_and_its_fault_shown() {
     setup.harness.state_mut().app().session.hyp_file = Some(("hyp.yaml".into(), Err("lr0 is fast".to_owned())));
     setup.click("All settings");
     setup.harness.get_by_label("lr0 is fast");
+}
+
+#[test]
+fn a_running_training_is_paused_continued_validated_saved_and_ended_after_the_epoch() {
+    let mut setup = train(SIZE, |session, _| {
+        session.run = Some(fixture::run(60, 12));
+        session.jobs.push(fixture::job(5, JobKind::Train, 300, 1500));
+    });
+    setup.harness.get_by_label("Learning: epoch 12 of 60, step 300");
+    for (label, asked) in
+        [("Pause", "Pause"), ("Validate now", "ValidateNow"), ("Save now", "SaveNow"), ("Stop after epoch", "StopAfterEpoch")]
+    {
+        setup.click(label);
+        assert_eq!(setup.asked(), [format!("Steer({asked})")]);
+    }
+    let run = setup.harness.state_mut().app().session.run.as_mut().unwrap();
+    run.steering.paused = true;
+    setup.harness.run_steps(2);
+    setup.harness.get_by_label_contains("Paused at epoch 12 of 60");
+    setup.click("Continue");
+    assert_eq!(setup.asked(), ["Steer(Continue)"]);
+    setup.harness.key_press(Key::F10);
+    setup.harness.run_steps(3);
+    assert_eq!(setup.asked(), ["Steer(Continue)"]);
+}
+
+#[test]
+fn a_stopped_run_goes_on_and_a_finished_one_gets_more_epochs() {
+    let mut setup = train(SIZE, |session, _| {
+        let mut run = fixture::run(60, 12);
+        run.summary = Some(boxwright::train::TrainSummary { stopped: true, ..fixture::summary() });
+        session.run = Some(run);
+    });
+    setup.harness.get_by_label("Stopped at epoch 12 of 60, step 300");
+    setup.click("Resume");
+    let asked = setup.asked();
+    assert!(asked.len() == 1 && asked[0].contains("run: Some(\"runs/parts\")") && asked[0].contains("epochs: None"), "{asked:#?}");
+    setup.harness.state_mut().app().session.run.as_mut().unwrap().summary = Some(fixture::summary());
+    setup.harness.run_steps(2);
+    setup.click("Train on");
+    assert_eq!(setup.asked(), [""; 0], "all epochs are done");
+    fixture::write_field(&mut setup.harness, Role::SpinButton, "Epochs to train to", "90");
+    setup.click("Train on");
+    let asked = setup.asked();
+    assert!(asked.len() == 1 && asked[0].contains("epochs: Some(90)"), "{asked:#?}");
+}
+
+#[test]
+fn a_run_whose_numbers_ran_away_names_step_and_images_and_rewinds() {
+    let mut setup = train(SIZE, |session, _| {
+        let mut run = fixture::run(60, 12);
+        let image = session.dataset.as_ref().unwrap().dataset.images[0].path.clone();
+        let (what, value) = ("loss".to_owned(), "NaN".to_owned());
+        run.divergence = Some(boxwright::train::Divergence { epoch: 11, step: 299, what, value, images: vec![image] });
+        session.run = Some(run);
+    });
+    setup.harness.get_by_label("The loss became NaN at step 300 of epoch 12");
+    setup.harness.get_by_label("image of the step part0.png");
+    setup.click("Rewind and go on");
+    let asked = setup.asked();
+    assert!(asked.len() == 1 && asked[0].contains("Resume(") && asked[0].contains("lr_scale: Some(0.5)"), "{asked:#?}");
+}
+
+#[test]
+fn before_the_start_batches_are_shown_one_is_tried_and_findings_lead_to_the_check() {
+    let mut setup = train(SIZE, |session, _| {
+        session.report = Some(std::sync::Arc::new(fixture::report(&session.dataset.as_ref().unwrap().dataset, 30)));
+    });
+    setup.click("Before");
+    setup.harness.get_by_label("scratch: 2 boxes");
+    setup.click("Preview");
+    assert!(setup.asked()[0].starts_with("PreviewBatches(TrainConfig"));
+    setup.click("Try one batch");
+    assert!(setup.asked()[0].starts_with("OverfitCheck { config: TrainConfig"));
+    setup.harness.state_mut().app().session.overfit = Some(fixture::overfit_report());
+    setup.harness.run_steps(2);
+    setup.harness.get_by_label("learns");
+    setup.harness.get_by_label_contains(" in the labels");
+    setup.click("Look");
+    assert_eq!(setup.harness.state_mut().app().window.workspace, Workspace::Check);
+}
+
+#[test]
+fn detections_are_looked_at_from_epoch_to_epoch() {
+    let mut setup = train(SIZE, |session, _| {
+        let mut run = fixture::run(60, 12);
+        run.samples = fixture::samples(session, 12);
+        session.run = Some(run);
+    });
+    setup.click("Detections");
+    setup.harness.get_by_label("sample part0.png: 2 detections");
+    for _ in 0..11 {
+        setup.harness.key_press(Key::ArrowLeft);
+        setup.harness.run_steps(1);
+    }
+    setup.harness.get_by_label("sample part0.png: 2 detections");
+    setup.harness.get_by_role_and_label(Role::Slider, "Epoch of the detections");
+    setup.harness.key_press(Key::D);
+    setup.harness.run_steps(2);
+    assert_eq!(setup.asked(), [""; 0]);
+}
+
+#[test]
+fn runs_wait_move_and_leave_and_a_sweep_is_started() {
+    let mut setup = train(SIZE, |session, _| {
+        session.queue.is_held = true;
+        for name in ["one", "two"] {
+            let config = boxwright::train::TrainConfig { name: name.to_owned(), ..boxwright::train::TrainConfig::new(Path::new("d")) };
+            session.apply(boxwright::session::Command::Enqueue(Box::new(config)));
+        }
+        session.sweep = fixture::sweep_rows();
+    });
+    setup.click("Queue");
+    setup.click("Move two up");
+    assert_eq!(setup.asked(), ["MoveQueued { id: 2, to: 0 }"]);
+    setup.click("Take one out");
+    assert_eq!(setup.asked(), ["Unqueue(1)"]);
+    setup.click("Add to queue");
+    assert!(setup.asked()[0].starts_with("Enqueue(TrainConfig"));
+    setup.harness.get_by_label("step 12 of epoch 0: the loss is NaN");
+    fixture::write_field(&mut setup.harness, Role::TextInput, "Values 1", "0.01, 0.001");
+    setup.click("Start 2 runs");
+    let asked = setup.asked();
+    assert!(asked.len() == 1 && asked[0].starts_with("Sweep(SweepRequest") && asked[0].contains("key: \"lr0\""), "{asked:#?}");
+}
+
+#[test]
+fn an_alarm_says_what_why_and_what_to_do() {
+    let mut setup = train(SIZE, |session, _| {
+        let mut run = fixture::run(60, 38);
+        run.alarms = fixture::alarms();
+        session.run = Some(run);
+    });
+    setup.harness.get_by_label("The training waits 41 % of its time for images, and 5 % was usual");
+    setup.harness.get_by_label("What to do: put the images on a faster disk, or make them smaller");
+    setup.click("1 earlier");
+    setup.harness.get_by_label("The gradient norm is 31.0, and 9.1 was usual");
 }
 
 /// Vertices of a frame of the workspace over a run, and the times of some frames in milliseconds, sorted.

@@ -189,9 +189,8 @@ pub fn path_field(ui: &mut Ui, name: &str, text: &mut String, hint: &str) -> Pat
 
 /// A one-line text field with an accessible name.
 pub fn text_field(ui: &mut Ui, name: &str, text: &mut String, hint: &str, width: f32) -> Response {
-    let edit = TextEdit::singleline(text).hint_text(hint.to_owned()).margin(Margin::symmetric(8, 5)).desired_width(width - 18.0);
-    // Its border lies outside of the size that is asked for.
-    ui.add_sized([width - 2.0, 28.0], edit.align(Align2::LEFT_CENTER)).accessible_name(name)
+    let edit = TextEdit::singleline(text).hint_text(hint.to_owned()).margin(Margin::symmetric(8, 5)).desired_width(width - 16.0);
+    ui.add_sized([width, 28.0], edit.align(Align2::LEFT_CENTER)).accessible_name(name)
 }
 
 /// The path of a field, if anything is written there. `~` is the home folder's usual name, and quotes come with pasted paths.

@@ -342,7 +342,7 @@ fn group_rate(step: &StepReport, group: usize) -> f32 {
 }
 
 /// Steps that are taken in during a frame: the rest follows in the next ones.
-const MAX_NEW: usize = 4000;
+const MAX_NEW: usize = 2000;
 
 /// The curves of the run that is shown.
 #[derive(Default)]

@@ -95,7 +95,7 @@ impl TrainPanel {
     pub fn on_done(&mut self, done: &CommandDone) {
         match done {
             CommandDone::ChartSaved(path) => self.run.on_saved(path.clone()),
-            CommandDone::Trained(_) => self.compare.refresh(),
+            CommandDone::Trained(_) | CommandDone::Swept { .. } => self.compare.refresh(),
             _ => {}
         }
     }

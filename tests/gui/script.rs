@@ -77,13 +77,29 @@ fn a_detector_is_trained_looked_at_and_exported_through_the_window() {
     wait_for(&mut harness, "Training is done");
     assert!(dir.path().join("runs/tiny/weights/best.safetensors").is_file());
 
+    // The finished run gets another epoch, and a plot of it is kept.
+    fixture::write_field(&mut harness, Role::SpinButton, "Epochs to train to", "2");
+    click(&mut harness, "Train on");
+    wait_for(&mut harness, "Done: 2 epochs");
+    click(&mut harness, "Menu of Loss");
+    click(&mut harness, "Save as CSV table");
+    wait_for(&mut harness, "Saved ");
+    let table = std::fs::read_to_string(dir.path().join("runs/tiny/report/loss.csv")).unwrap();
+    assert!(table.starts_with("step,box,class,dfl\n1,") && table.lines().count() == 3, "{table}");
+
+    // The first batches are looked at.
+    click(&mut harness, "Before");
+    click(&mut harness, "Preview");
+    wait_for(&mut harness, "batch 1");
+    click(&mut harness, "Run");
+
     // The run folder, opened later, shows the same and brings its dataset.
     let run_dir = dir.path().join("runs/tiny");
     let mut later = fixture::session(dir.path());
     later.apply(Command::Open(run_dir));
     while later.wait().is_some() {}
     let run = later.run.as_ref().unwrap();
-    assert_eq!((run.steps.len(), run.epochs.len(), run.epochs_wanted), (1, 1, 1));
+    assert_eq!((run.steps.len(), run.epochs.len(), run.epochs_wanted), (2, 2, 2));
     assert_eq!(later.dataset.as_ref().unwrap().dataset.images.len(), 6);
     assert!(later.weights.as_ref().unwrap().is_file());
 

@@ -679,6 +679,7 @@ mod tests {
                 patience: 7,
                 save_period: 4,
                 noval: true,
+                allow_broken: true,
             },
             seed: 3,
             ..TrainForm::default()

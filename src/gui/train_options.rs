@@ -26,6 +26,7 @@ pub struct RunOptions {
     pub patience: usize,
     pub save_period: usize,
     pub noval: bool,
+    pub allow_broken: bool,
 }
 
 impl Default for RunOptions {
@@ -41,6 +42,7 @@ impl Default for RunOptions {
             patience: 100,
             save_period: 0,
             noval: false,
+            allow_broken: false,
         }
     }
 }
@@ -54,7 +56,8 @@ impl RunOptions {
 
     /// The run with these options. `has_weights`: it starts from weights.
     pub fn apply(&self, config: TrainConfig) -> TrainConfig {
-        let Self { close_mosaic, single_cls, min_items, image_weights, multi_scale, patience, save_period, noval, .. } = *self;
+        let Self { close_mosaic, single_cls, min_items, image_weights, multi_scale, patience, save_period, noval, allow_broken, .. } =
+            *self;
         TrainConfig {
             close_mosaic,
             freeze: self.freeze.parse().unwrap_or_default(),
@@ -66,6 +69,7 @@ impl RunOptions {
             patience,
             save_period,
             noval,
+            allow_broken,
             ..config
         }
     }
@@ -87,6 +91,7 @@ impl RunOptions {
             ("--multi-scale", self.multi_scale),
             ("--allow-partial", self.allow_partial && has_weights),
             ("--noval", self.noval),
+            ("--allow-broken", self.allow_broken),
         ];
         words.extend(switches.into_iter().filter(|(_, is_on)| *is_on).map(|(option, _)| option.to_owned()));
         match self.freeze.parse() {
@@ -143,6 +148,8 @@ impl RunOptions {
             );
             let tooltip = "Start from weights that give less than four fifths of the network, too";
             switch_ui(ui, ["Partial weights", tooltip, "--allow-partial"], &mut self.allow_partial);
+            let tooltip = "Train although more than one image of a hundred cannot be read; these are left out";
+            switch_ui(ui, ["Broken images", tooltip, "--allow-broken"], &mut self.allow_broken);
             let tooltip = "Validate only the last epoch: faster, but no curve shows how good it is";
             switch_ui(ui, ["No validation", tooltip, "--noval"], &mut self.noval);
         });

@@ -526,7 +526,7 @@ mod tests {
     #[test]
     fn a_table_holds_every_value() {
         let mut curves = Curves::default();
-        curves.update(&run(3000), 0.9);
+        while curves.update(&run(3000), 0.9) {}
         let palette = super::super::theme::paper();
         let chart = curves.chart(PlotKind::Losses, true, true, palette);
         assert_eq!((chart.lines.len(), chart.lines[0].points.len(), chart.is_log), (3, 3000, true));

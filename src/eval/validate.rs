@@ -112,13 +112,18 @@ pub struct Validator {
     options: ValOptions,
     n_classes: usize,
     set: ValSet,
+    /// Of the run before, with its graphs.
+    predictor: Option<Predictor>,
 }
+
+/// Graphs that are kept between runs on a GPU.
+const KEPT_GRAPHS: usize = 4;
 
 impl Validator {
     /// Reads labels and picture headers. Fitted pictures are kept between runs up to `keep_bytes`.
     pub fn new(dataset: &Dataset, options: ValOptions, keep_bytes: usize) -> Result<Self, ValError> {
         let set = ValSet::new(dataset, options.split, options.imgsz, options.batch, keep_bytes)?;
-        Ok(Self { options, n_classes: dataset.names.len(), set })
+        Ok(Self { options, n_classes: dataset.names.len(), set, predictor: None })
     }
 
     pub fn n_images(&self) -> usize {
@@ -156,14 +161,15 @@ impl Validator {
     /// Memory on a GPU during a run, without what convolutions need beside.
     pub fn device_bytes(&self, network: &Network, precision: Precision) -> usize {
         let deploy = network.to_deploy();
-        // The graph of the largest input needs the most.
-        let largest = self.shapes().into_iter().max_by_key(InputShape::n_bytes);
+        // The graphs of the largest inputs need the most.
+        let mut shapes = self.shapes();
+        shapes.sort_by_key(|shape| std::cmp::Reverse(shape.n_bytes()));
         let of_shape = |shape: InputShape| {
             let arena = PredictorPlan::for_gpu(&joined(&deploy), shape, precision).plan.arena_bytes;
             arena + shape.n_bytes() + nms_bytes(shape.n_images, self.options.max_detections)
         };
         let parameters = deploy.params.values.len() * (size_of::<f32>() + precision.bytes());
-        largest.map_or(0, of_shape) + parameters
+        shapes.into_iter().take(KEPT_GRAPHS).map(of_shape).sum::<usize>() + parameters
     }
 
     /// The shapes of the batches, each once.
@@ -178,12 +184,20 @@ impl Validator {
     ///
     /// # Errors
     /// A network of another class count, a split where no picture decodes, and a stop.
-    pub fn run(&self, network: &Network, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<ValOutcome, ValError> {
+    pub fn run(&mut self, network: &Network, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<ValOutcome, ValError> {
         if network.n_classes != self.n_classes {
             return Err(ValError::ClassCount { weights: network.n_classes, dataset: self.n_classes });
         }
-        // Batches of one shape follow each other, so one graph at a time is enough.
-        let mut predictor = Predictor::new(network, self.options.device, 1)?;
+        let known = match self.predictor.take() {
+            Some(mut predictor) => predictor.set_network(network)?.then_some(predictor),
+            None => None,
+        };
+        // Batches of one shape follow each other, so one graph at a time is enough where making one costs little.
+        let n_graphs = if self.options.device == Device::Cpu { 1 } else { KEPT_GRAPHS };
+        let mut predictor = match known {
+            Some(predictor) => predictor,
+            None => Predictor::new(network, self.options.device, n_graphs)?,
+        };
         let nms_options = NmsOptions {
             conf: self.options.conf,
             iou: self.options.iou,
@@ -194,9 +208,15 @@ impl Validator {
 
         let mut outcome = ValOutcome { dropped: self.set.dropped.clone(), ..ValOutcome::default() };
         let (mut matched, mut label_classes, mut n_images) = (Vec::new(), Vec::new(), 0);
+        let mut prepared = self.set.batches.first().map(|batch| self.set.input(batch));
         for (index, batch) in self.set.batches.iter().enumerate() {
-            let (pixels, faults) = self.set.input(batch);
-            let of_images = predictor.detect(shape_of(batch), &pixels, &nms_options)?.images;
+            let (pixels, faults) = prepared.take().expect("each batch is prepared while the one before is computed");
+            let (found, next) = rayon::join(
+                || predictor.detect(shape_of(batch), &pixels, &nms_options),
+                || self.set.batches.get(index + 1).map(|batch| self.set.input(batch)),
+            );
+            prepared = next;
+            let of_images = found?.images;
             let images = &self.set.images[batch.first..batch.first + batch.n];
             let found: Vec<(Vec<Detection>, Vec<Truth>)> = of_images
                 .into_par_iter()
@@ -229,6 +249,9 @@ impl Validator {
         }
         outcome.detections.sort_by_key(|(index, _)| *index);
         outcome.metrics = evaluate(n_images, &matched, &label_classes);
+        if self.options.device != Device::Cpu {
+            self.predictor = Some(predictor);
+        }
         Ok(outcome)
     }
 }

@@ -21,6 +21,7 @@ use crate::engine::cuda::inference::{FrozenParams, Inference};
 use crate::engine::cuda::inspect;
 use crate::engine::cuda::nvml::{GpuFigures, GpuMonitor};
 use crate::engine::cuda::optimizer::Settings;
+use crate::engine::cuda::program::Planning;
 use crate::engine::cuda::runtime::Runtime;
 use crate::engine::cuda::training::{DeviceMemory, StepInput, StepPlan, Training};
 use crate::engine::graph::Graph;
@@ -168,7 +169,7 @@ pub(super) fn infer(request: &BenchRequest, ordinal: usize, check_in: CheckIn) -
     let names = node_names(&plan.graph);
     let measured = plan.clone();
     let params = Arc::new(FrozenParams::new(&runtime, &network.params)?);
-    let mut inference = Inference::new(&params, plan, &layout, input, decoded)?;
+    let mut inference = Inference::new(&params, plan, &layout, [input, decoded], Planning::Timed)?;
     let pixels = noise_bytes(shape.n_bytes());
     // `with_upload` is what `detect` does: pictures up, network, decoding, suppression, detections back. `gpu_only` ends with the
     // decoding. Random weights are sure of nothing, so suppression costs what a picture without objects costs.

@@ -33,6 +33,8 @@ use crate::engine::cuda::inference::{Detections, FrozenParams, Inference};
 #[cfg(feature = "cuda")]
 use crate::engine::cuda::nms::NmsSettings;
 #[cfg(feature = "cuda")]
+use crate::engine::cuda::program::Planning;
+#[cfg(feature = "cuda")]
 use crate::engine::cuda::runtime::Runtime;
 #[cfg(feature = "cuda")]
 use crate::engine::graph::Shape;
@@ -136,6 +138,8 @@ struct OnGpu {
     runtime: Arc<Runtime>,
     params: Arc<FrozenParams>,
     shapes: Vec<(InputShape, Inference)>,
+    /// A shape was planned before.
+    has_shape: bool,
     rows: Vec<f32>,
 }
 
@@ -160,12 +164,35 @@ impl Predictor {
     pub fn on_gpu(network: &Network, runtime: &Arc<Runtime>, max_shapes: usize) -> Result<Self, CudaError> {
         let network = joined(&network.to_deploy());
         let params = Arc::new(FrozenParams::new(runtime, &network.params)?);
-        let on = OnGpu { runtime: Arc::clone(runtime), params, shapes: Vec::new(), rows: Vec::new() };
+        let on = OnGpu { runtime: Arc::clone(runtime), params, shapes: Vec::new(), has_shape: false, rows: Vec::new() };
         Ok(Self { network, max_shapes, on: On::Cuda(Box::new(on)) })
     }
 
     pub fn n_classes(&self) -> usize {
         self.network.n_classes
+    }
+
+    /// Takes the parameters of another network in any form. Graphs stay on a GPU; on the CPU, where each holds its own copy of the
+    /// weights, they are made again. False, and nothing is changed, where the deploy forms do not have the same parameters.
+    ///
+    /// # Errors
+    /// What the GPU says. Never on the CPU.
+    pub fn set_network(&mut self, network: &Network) -> Result<bool, CudaError> {
+        let deploy = match &self.on {
+            On::Cpu(_) => network.to_deploy(),
+            #[cfg(feature = "cuda")]
+            On::Cuda(_) => joined(&network.to_deploy()),
+        };
+        if deploy.params.specs != self.network.params.specs {
+            return Ok(false);
+        }
+        self.network = deploy;
+        match &mut self.on {
+            On::Cpu(shapes) => shapes.clear(),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.params.update(&self.network.params)?,
+        }
+        Ok(true)
     }
 
     /// Shapes with a graph; the one used last is at the end.
@@ -249,13 +276,15 @@ impl OnGpu {
 
     /// The graph for a shape, perhaps of a larger batch, with its own shape.
     fn ready(&mut self, network: &Network, max_shapes: usize, shape: InputShape) -> Result<(InputShape, &mut Inference), CudaError> {
-        let Self { runtime, params, shapes, .. } = self;
+        let Self { runtime, params, shapes, has_shape, .. } = self;
         let fits = |(ready, _): &(InputShape, Inference)| {
             ready.n_images >= shape.n_images && (ready.height, ready.width) == (shape.height, shape.width)
         };
         let make = || {
             let PredictorPlan { plan, layout, input, decoded } = PredictorPlan::for_gpu(network, shape, runtime.precision());
-            Ok((shape, Inference::new(params, plan, &layout, input, decoded)?))
+            // Timing the plans of a shape takes seconds: for one of many it does not pay.
+            let planning = if std::mem::replace(has_shape, true) { Planning::LikeOthers } else { Planning::Timed };
+            Ok((shape, Inference::new(params, plan, &layout, [input, decoded], planning)?))
         };
         let (ready, inference) = used_last(shapes, max_shapes, fits, make)?;
         Ok((*ready, inference))
@@ -335,6 +364,19 @@ mod tests {
         executor.run_inference(&deploy.params);
         assert_eq!(rows, executor.read(decoded));
         assert_eq!(rows.len(), 2 * (8 * 4 + 4 * 2 + 2) * 7);
+    }
+
+    #[test]
+    fn other_parameters_give_what_a_new_predictor_gives() {
+        let shape = shape(1, 64, 64);
+        let mut predictor = Predictor::new(&network(), Device::Cpu, 1).unwrap();
+        let before = predictor.run(shape, &pictures(shape)).unwrap().to_vec();
+        let other = Network::new(Model::single(ModelSize::T), 3, 8);
+        assert!(predictor.set_network(&other).unwrap());
+        assert!(!predictor.set_network(&Network::new(Model::single(ModelSize::T), 2, 8)).unwrap());
+        let after = predictor.run(shape, &pictures(shape)).unwrap().to_vec();
+        assert_ne!(before, after);
+        assert_eq!(after, Predictor::new(&other, Device::Cpu, 1).unwrap().run(shape, &pictures(shape)).unwrap());
     }
 
     #[test]
@@ -425,6 +467,30 @@ mod gpu_tests {
             for found in [of_large, of_small] {
                 assert!(found[0] <= tolerances[0] && found[1] <= tolerances[1], "{precision:?}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn plans_of_another_shape_and_other_parameters_agree_with_the_cpu() {
+        let _turn = test_gpu();
+        let bytes = |shape: InputShape| -> Vec<u8> {
+            (0..shape.n_bytes() as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+        };
+        let networks = [7, 8].map(|seed| Network::new(Model::single(ModelSize::T), 3, seed));
+        for precision in [Precision::F32, Precision::Bf16] {
+            let tolerances = if precision == Precision::F32 { [0.05, 1e-4] } else { [12.0, 0.05] };
+            let mut gpu = Predictor::on_gpu(&networks[0], &Runtime::open(0, precision).unwrap(), 3).unwrap();
+            for network in &networks {
+                assert!(gpu.set_network(network).unwrap());
+                let mut cpu = Predictor::new(network, Device::Cpu, 1).unwrap();
+                for (height, width) in [(96, 160), (160, 96), (224, 64)] {
+                    let shape = InputShape { n_images: 2, height, width };
+                    let expected = cpu.run(shape, &bytes(shape)).unwrap().to_vec();
+                    let found = differences(gpu.run(shape, &bytes(shape)).unwrap(), &expected, 3);
+                    assert!(found[0] <= tolerances[0] && found[1] <= tolerances[1], "{precision:?} {shape:?}: {found:?}");
+                }
+            }
+            assert_eq!(gpu.shapes().len(), 3);
         }
     }
 

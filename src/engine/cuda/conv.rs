@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use self::cache::{Entry, PlanCache, Way};
 use self::own::Kernel;
-use self::prepare::{Builder, Candidates, Prepared};
+use self::prepare::{Builder, Built, Candidates, Prepared};
 use self::search::{Candidate, MAX_CANDIDATES, Round, Scratch, WORKSPACE_CAP};
 use super::Precision;
 use super::cudnn::{Handle, Operation, OperationGraph, Plan, Tensor, VariantPack};
@@ -189,6 +189,8 @@ pub struct Convolutions {
     own: Vec<Kernel>,
     plans: Vec<Chosen>,
     ids: HashMap<ConvCall, ConvPlanId>,
+    /// Timed calls of each convolution: with pictures of other sizes.
+    relatives: HashMap<(ConvPass, ConvSpec), Vec<ConvCall>>,
     /// Built, and not asked for yet.
     prepared: HashMap<ConvCall, Prepared>,
     /// By [`Builder`]; after all that was built with them, because fields are dropped in this order. Never empty.
@@ -214,6 +216,7 @@ impl Convolutions {
             own: Kernel::all(kernels),
             plans: Vec::new(),
             ids: HashMap::new(),
+            relatives: HashMap::new(),
             prepared: HashMap::new(),
             handles: vec![handle],
             gpu: Arc::clone(kernels.gpu()),
@@ -298,8 +301,102 @@ impl Convolutions {
         Some(self.add(chosen))
     }
 
+    /// Whether a call has a plan that was timed, now or in an earlier run of the program.
+    pub fn is_timed(&self, call: &ConvCall) -> bool {
+        let is_here = self.ids.get(call).is_some_and(|id| self.plans[id.0].time_us.is_some());
+        is_here || self.cache.get(call, self.precision).is_some_and(|entry| !entry.is_borrowed)
+    }
+
+    /// Plans made as for the most similar calls that were timed: the same convolutions of pictures of other sizes. They take a part of
+    /// the time that timing takes, and are kept in the file as what they are.
+    ///
+    /// By call in the result; calls are missing that have no relatives, or to which their plans do not fit.
+    pub fn plan_like_others(&mut self, calls: &[ConvCall]) -> HashMap<ConvCall, ConvPlanId> {
+        // What was borrowed before, and what was timed.
+        let mut work = Vec::new();
+        let mut ways = Vec::new();
+        let forward = |call: &ConvCall| ConvCall { pass: ConvPass::Forward, ..*call };
+        let mut ids = HashMap::new();
+        for call in calls {
+            if let Some(&id) = self.ids.get(call) {
+                ids.insert(*call, id);
+                continue;
+            }
+            let Some(entry) = self.borrowed_entry(call) else { continue };
+            let of_cudnn = match &entry.way {
+                Way::Split => self.borrowed_entry(&forward(call)).map(|entry| (forward(call), entry)),
+                _ => Some((*call, entry.clone())),
+            };
+            if let Some((call, Entry { way: Way::Cudnn { recipe, compiled }, .. })) = of_cudnn {
+                work.push((call, recipe, compiled));
+            }
+            ways.push((*call, entry));
+        }
+        if self.gpu.bind().is_err() {
+            return HashMap::new();
+        }
+        prepare::open_handles(&self.gpu, &mut self.handles, work.len());
+        let built = prepare::build_recipes(&mut self.handles, &work, self.precision, &self.cache);
+        let mut built: HashMap<ConvCall, Built> = built.into_iter().map(|built| (built.call, built)).collect();
+
+        for (call, entry) in ways {
+            let id = match &entry.way {
+                Way::Split => {
+                    let forward_entry = self.borrowed_entry(&forward(&call));
+                    let of_forward = forward_entry.and_then(|entry| self.add_borrowed(&forward(&call), entry, &mut built));
+                    of_forward.map(|forward| {
+                        let chosen = Chosen { call, method: Method::Split { forward }, compromise: entry.compromise, time_us: None };
+                        self.cache.put(&call, self.precision, entry, None);
+                        self.add(chosen)
+                    })
+                }
+                _ => self.add_borrowed(&call, entry, &mut built),
+            };
+            ids.extend(id.map(|id| (call, id)));
+        }
+        ids
+    }
+
+    /// What the file has for a call, or for its nearest relative.
+    fn borrowed_entry(&self, call: &ConvCall) -> Option<Entry> {
+        if let Some(entry) = self.cache.get(call, self.precision) {
+            return Some(entry.clone());
+        }
+        let n_pixels = |call: &ConvCall| call.n * call.h * call.w;
+        let relatives = self.relatives.get(&(call.pass, call.spec))?;
+        let nearest = relatives.iter().min_by_key(|other| n_pixels(other).abs_diff(n_pixels(call)))?;
+        let mut entry = self.cache.get(nearest, self.precision)?.clone();
+        entry.is_borrowed = true;
+        if let Way::Cudnn { compiled, .. } = &mut entry.way {
+            // It is made for the relative's sizes.
+            *compiled = None;
+        }
+        Some(entry)
+    }
+
+    fn add_borrowed(&mut self, call: &ConvCall, entry: Entry, built: &mut HashMap<ConvCall, Built>) -> Option<ConvPlanId> {
+        let mut text = None;
+        let method = match &entry.way {
+            Way::Split => return None,
+            Way::Own { kernel } => Method::Own(*self.own.iter().find(|own| own.name() == kernel && own.supports(call))?),
+            Way::Cudnn { compiled, .. } => {
+                let Built { plan, builder, is_compiled, .. } = built.remove(call)?;
+                if compiled.is_none() && is_compiled {
+                    text = plan.to_json().ok();
+                }
+                Method::Cudnn(plan, builder)
+            }
+        };
+        let chosen = Chosen { call: *call, method, compromise: entry.compromise, time_us: None };
+        self.cache.put(call, self.precision, entry, text);
+        Some(self.add(chosen))
+    }
+
     fn add(&mut self, chosen: Chosen) -> ConvPlanId {
         let id = ConvPlanId(self.plans.len());
+        if chosen.time_us.is_some() {
+            self.relatives.entry((chosen.call.pass, chosen.call.spec)).or_default().push(chosen.call);
+        }
         self.ids.insert(chosen.call, id);
         self.plans.push(chosen);
         id
@@ -307,7 +404,7 @@ impl Convolutions {
 
     /// Builds again what the file remembers; nothing if that fails.
     fn recall(&mut self, call: &ConvCall) -> Option<Chosen> {
-        let entry = self.cache.get(call, self.precision)?.clone();
+        let entry = self.cache.get(call, self.precision).filter(|entry| !entry.is_borrowed)?.clone();
         let method = match &entry.way {
             Way::Split => {
                 let forward = self.plan(&ConvCall { pass: ConvPass::Forward, ..*call }, Search::Heuristic).ok()?;
@@ -376,7 +473,7 @@ impl Convolutions {
 
         let Best { chosen, way, compiled } = best.ok_or_else(|| CudaError::NoPlan { what: call.to_string() })?;
         if let (Some(way), Some(time_us)) = (way, chosen.time_us) {
-            let entry = Entry { way, compromise: chosen.compromise, time_us };
+            let entry = Entry { way, compromise: chosen.compromise, time_us, is_borrowed: false };
             self.cache.put(call, self.precision, entry, compiled);
         }
         Ok(chosen)

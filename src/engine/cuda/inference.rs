@@ -14,7 +14,7 @@ use super::cast::{f32_to_compute, u8_to_compute};
 use super::error::CudaError;
 use super::gpu::{DeviceBuffer, Event, Pinned};
 use super::nms::{NmsBuffers, NmsSettings};
-use super::program::{ParamArenas, Program, Workspace, plan_convolutions, workspace};
+use super::program::{ParamArenas, Planning, Program, Workspace, plan_convolutions, workspace};
 use super::runtime::Runtime;
 use crate::engine::graph::{Shape, TensorId};
 use crate::engine::params::Params;
@@ -38,6 +38,13 @@ impl FrozenParams {
         let copies = runtime.gpu.alloc(params.values.len() * runtime.precision().bytes())?;
         runtime.gpu.launch(&f32_to_compute(&runtime.kernels, values.address, params.values.len(), copies.address))?;
         Ok(Self { values, copies, runtime: Arc::clone(runtime) })
+    }
+
+    /// Takes other values of the same parameters, after all work that was given to the GPU before.
+    pub fn update(&self, params: &Params) -> Result<(), CudaError> {
+        self.values.write(0, &params.values)?;
+        let n = params.values.len();
+        self.runtime.gpu.launch(&f32_to_compute(&self.runtime.kernels, self.values.address, n, self.copies.address))
     }
 }
 
@@ -79,11 +86,17 @@ pub struct Detections {
 
 impl Inference {
     /// `layout` says where the plan's parameters lie; `input` is (B, H, W, 3); `output` is a tensor of f32 that the plan keeps.
-    pub fn new(params: &Arc<FrozenParams>, plan: Plan, layout: &Params, input: TensorId, output: TensorId) -> Result<Self, CudaError> {
+    pub fn new(
+        params: &Arc<FrozenParams>,
+        plan: Plan,
+        layout: &Params,
+        [input, output]: [TensorId; 2],
+        planning: Planning,
+    ) -> Result<Self, CudaError> {
         let runtime = &params.runtime;
         let (gpu, kernels) = (&runtime.gpu, &runtime.kernels);
         assert!(plan.is_kept(output), "the output must be kept");
-        let ids = plan_convolutions(runtime, &plan, &mut |_, _| {})?;
+        let ids = plan_convolutions(runtime, &plan, planning, &mut |_, _| {})?;
         let workspace = workspace(runtime, &[(&plan, ids.as_slice())])?;
         let activations = gpu.alloc(plan.arena_bytes)?;
         let n_pixels = plan.graph.shape(input).n_pixels();

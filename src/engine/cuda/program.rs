@@ -120,10 +120,20 @@ fn is_fused(plan: &Plan, node: &Node) -> bool {
 /// Convolutions whose plans wait to be timed at once: with their kernels they take memory.
 const PREPARED_AT_ONCE: usize = 48;
 
-/// Finds the plans of all convolutions, timing those that the card has not seen yet.
+/// How convolutions that the card has not seen yet get their plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planning {
+    /// The fastest of several that are timed.
+    Timed,
+    /// Like the same convolution of pictures of another size, where there is one: for shapes that are used a few times.
+    LikeOthers,
+}
+
+/// Finds the plans of all convolutions.
 pub fn plan_convolutions(
     runtime: &Arc<Runtime>,
     plan: &Plan,
+    planning: Planning,
     check_in: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Option<ConvPlanId>>, CudaError> {
     let mut convolutions = runtime.convolutions();
@@ -131,6 +141,11 @@ pub fn plan_convolutions(
     let bytes = calls.iter().flatten().map(|call| convolutions.timing_bytes(call)).max().unwrap_or(0);
     let mut ids = HashMap::new();
     let distinct: Vec<ConvCall> = calls.iter().flatten().filter(|&&call| ids.insert(call, None).is_none()).copied().collect();
+    if planning == Planning::LikeOthers {
+        let unseen: Vec<ConvCall> = distinct.iter().filter(|call| !convolutions.is_timed(call)).copied().collect();
+        ids.extend(convolutions.plan_like_others(&unseen).into_iter().map(|(call, id)| (call, Some(id))));
+    }
+    let distinct: Vec<ConvCall> = distinct.into_iter().filter(|call| ids[call].is_none()).collect();
     // Made when the first call must be timed: mostly, the cache knows them all.
     let mut scratch: Option<DeviceBuffer> = None;
     check_in(0, distinct.len());

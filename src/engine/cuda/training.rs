@@ -15,7 +15,7 @@ use super::conv::ConvPlanId;
 use super::error::CudaError;
 use super::gpu::{DeviceBuffer, Event, Pinned};
 use super::optimizer::{Optimizer, Results, Settings, State, segments};
-use super::program::{ParamArenas, Program, Workspace, plan_convolutions, workspace};
+use super::program::{ParamArenas, Planning, Program, Workspace, plan_convolutions, workspace};
 use super::runtime::Runtime;
 use super::samples::SampleTable;
 use crate::engine::graph::TensorId;
@@ -158,7 +158,7 @@ impl Training {
     ) -> Result<Self, CudaError> {
         let (gpu, kernels) = (&runtime.gpu, &runtime.kernels);
         let convs: Vec<Vec<Option<ConvPlanId>>> =
-            plans.iter().map(|step| plan_convolutions(runtime, &step.plan, check_in)).collect::<Result<_, _>>()?;
+            plans.iter().map(|step| plan_convolutions(runtime, &step.plan, Planning::Timed, check_in)).collect::<Result<_, _>>()?;
         let pairs: Vec<(&Plan, &[Option<ConvPlanId>])> = plans.iter().zip(&convs).map(|(step, ids)| (&step.plan, ids.as_slice())).collect();
         let workspace = workspace(runtime, &pairs)?;
 

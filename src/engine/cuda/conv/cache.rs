@@ -32,6 +32,9 @@ pub(super) struct Entry {
     pub(super) way: Way,
     pub(super) compromise: Compromise,
     pub(super) time_us: f32,
+    /// Taken over from a similar call, whose time this is: good enough for who does not want to wait for timing.
+    #[serde(default)]
+    pub(super) is_borrowed: bool,
 }
 
 /// Plans by the text of their call.
@@ -142,7 +145,7 @@ mod tests {
 
     fn entry(time_us: f32) -> Entry {
         let way = Way::Cudnn { recipe: Recipe { engine: 4, knobs: vec![(2, 7)] }, compiled: None };
-        Entry { way, compromise: Compromise::None, time_us }
+        Entry { way, compromise: Compromise::None, time_us, is_borrowed: false }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cache::{Entry, PlanCache, Way};
-use super::search::{Round, Rounds};
+use super::search::{Round, Rounds, WORKSPACE_CAP};
 use super::{ConvCall, graph};
 use crate::engine::cuda::Precision;
-use crate::engine::cuda::cudnn::{Handle, Plan};
+use crate::engine::cuda::cudnn::{Handle, Plan, Recipe};
 use crate::engine::cuda::error::CudaError;
 use crate::engine::cuda::gpu::Gpu;
 
@@ -103,6 +103,46 @@ pub(super) fn build_all(
             let prepared = known.map(|plan| Prepared::Known(plan, builder)).or_else(candidates);
             if let Some(prepared) = prepared {
                 done.lock().unwrap_or_else(PoisonError::into_inner).push((*call, prepared));
+            }
+        }
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A plan that was built by a recipe.
+pub(super) struct Built {
+    pub(super) call: ConvCall,
+    pub(super) plan: Plan,
+    pub(super) builder: Builder,
+    /// cuDNN compiled a kernel for it.
+    pub(super) is_compiled: bool,
+}
+
+/// Builds calls by recipes, or from the texts of plans that the file names. What cannot be built, or needs too much memory, is missing.
+pub(super) fn build_recipes(
+    handles: &mut [Handle],
+    work: &[(ConvCall, Recipe, Option<String>)],
+    precision: Precision,
+    cache: &PlanCache,
+) -> Vec<Built> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(work.len()));
+    in_threads(handles.iter_mut().enumerate(), |(index, handle)| {
+        if handle.gpu().bind().is_err() {
+            return;
+        }
+        while let Some((call, recipe, compiled)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let text = compiled.as_deref().and_then(|name| cache.text(name));
+            let from_text = text.and_then(|text| Plan::from_json(handle, &text).ok()).map(|plan| (plan, true));
+            let build = || {
+                let config = graph(handle, call, precision).ok()?.config(recipe).ok()?;
+                Some((Plan::new(handle, &config).ok()?, config.is_compiled_late().unwrap_or(false)))
+            };
+            if let Some((plan, is_compiled)) = from_text.or_else(build)
+                && plan.workspace_bytes <= WORKSPACE_CAP
+            {
+                let built = Built { call: *call, plan, builder: Builder(index), is_compiled };
+                done.lock().unwrap_or_else(PoisonError::into_inner).push(built);
             }
         }
     });

@@ -289,9 +289,9 @@ impl Stepper {
     pub fn planned_bytes(&self) -> u64 {
         match &self.on {
             On::Cpu(on) => on.planned_bytes(),
-            // Of the host's copies, the averages that are brought back and the file image are new.
+            // Of the host's copies, the averages that are brought back, those that are written and the file image are new.
             #[cfg(feature = "cuda")]
-            On::Cuda(on) => 2 * on.parameter_bytes() as u64,
+            On::Cuda(on) => 3 * on.parameter_bytes() as u64,
         }
     }
 

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -63,6 +64,7 @@ use crate::eval::ValOutcome;
 use crate::eval::validate::ValError;
 use crate::yolo::Network;
 use crate::yolo::weights;
+use crate::yolo::weights::WeightsError;
 use crate::yolo::weights::WeightsInfo;
 
 /// Updates in a row that may be left out while the loss scale of fp16 comes down: from its first value to far below 1.
@@ -431,14 +433,16 @@ impl Run<'_, '_> {
     /// Validates, keeps weights and figures. After a stop during the validation the epoch does not count.
     fn end_epoch(&mut self, epoch: usize) -> Result<(), TrainError> {
         self.flush()?;
-        self.save(Kept::Last)?;
+        let saving = self.begin_save(Kept::Last)?;
         let TrainConfig { noval, save_period, epochs, patience, .. } = self.setup.config;
         let validates = !noval || epoch + 1 == epochs;
         if save_period > 0 && (epoch + 1).is_multiple_of(save_period) {
             self.save(Kept::Epoch(epoch))?;
         }
+        let outcome = if validates { self.validate(None) } else { Ok(None) };
+        saving.join().expect("the thread that writes weights does not panic")?;
         let metrics = if validates {
-            let Some(outcome) = self.validate(None)? else { return Ok(()) };
+            let Some(outcome) = outcome? else { return Ok(()) };
             self.progress.newest = Some(outcome.metrics.clone());
             self.keep_samples(epoch, &outcome)?;
             outcome.metrics
@@ -504,6 +508,14 @@ impl Run<'_, '_> {
     fn save(&mut self, kept: Kept) -> Result<(), TrainError> {
         let info = WeightsInfo { class_names: self.setup.dataset.names.clone(), imgsz: self.setup.config.imgsz as usize };
         Ok(weights::save(&self.reporter.folder.weights_path(kept), self.setup.stepper.average()?, &info)?)
+    }
+
+    /// Begins to write averaged weights; the disk works while the validation runs.
+    fn begin_save(&mut self, kept: Kept) -> Result<JoinHandle<Result<(), WeightsError>>, TrainError> {
+        let info = WeightsInfo { class_names: self.setup.dataset.names.clone(), imgsz: self.setup.config.imgsz as usize };
+        let (path, network) = (self.reporter.folder.weights_path(kept), self.setup.stepper.average()?.clone());
+        let thread = std::thread::Builder::new().name("weights".to_owned());
+        thread.spawn(move || weights::save(&path, &network, &info)).map_err(|source| TrainError::Thread { source })
     }
 
     /// Last weights, final figures of the best ones, summary.

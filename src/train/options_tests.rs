@@ -35,6 +35,7 @@ fn config(root: &Path, name: &str) -> TrainConfig {
         project: root.join("runs"),
         name: name.into(),
         seed: 1,
+        allow_broken: true,
         ..TrainConfig::new(&root.join("data.yaml"))
     }
 }
@@ -118,7 +119,7 @@ fn all_options_work_together_and_a_stopped_run_goes_on_to_the_same_bits() {
     let mut n_steps = 0;
     let stopped = train(&everything(root.path(), "stopped"), &never(), &mut |event| {
         n_steps += usize::from(matches!(event, TrainEvent::Step(_)));
-        if n_steps == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if n_steps >= 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .unwrap();
     assert!(stopped.stopped);

@@ -85,13 +85,13 @@ fn undisturbed(config: &TrainConfig) -> (Vec<Vec<u8>>, String, Vec<String>) {
     results
 }
 
-/// Stops after each number of steps in turn, and goes on.
+/// Stops after each number of steps in turn, and goes on. A GPU, which is a step ahead, ends a step later than it was asked to.
 fn stopped_again_and_again(config: &TrainConfig, steps: &[usize]) -> PathBuf {
     let mut dir: Option<PathBuf> = None;
     for n_steps in steps {
         let mut left = *n_steps;
         let mut sink = |event| {
-            left -= usize::from(matches!(event, TrainEvent::Step(_)));
+            left = left.saturating_sub(usize::from(matches!(event, TrainEvent::Step(_))));
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let summary = match &dir {
@@ -113,8 +113,8 @@ fn a_run_that_is_stopped_after_any_step_ends_as_if_it_had_not_been() {
     write_dataset(root.path());
     for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW] {
         let expected = undisturbed(&config(root.path(), "whole", optimizer));
-        // The third stop is at the end of an epoch, before it is validated.
-        let dir = stopped_again_and_again(&config(root.path(), "stopped", optimizer), &[1, 2, 1]);
+        // The last two stops are at the end of an epoch, before it is validated; the last one at the end of all.
+        let dir = stopped_again_and_again(&config(root.path(), "stopped", optimizer), &[1, 2, 1, 2]);
         assert!(results(&dir) == expected, "{optimizer:?}: {:?} instead of {:?}", results(&dir).2, expected.2);
     }
 }
@@ -388,6 +388,7 @@ fn a_run_on_a_gpu_that_is_stopped_ends_as_if_it_had_not_been() {
         // The first run may time convolutions; what was chosen holds for the others.
         undisturbed(&config("first"));
         let expected = undisturbed(&config("whole"));
+        // It ends after each epoch's two steps, before they are validated.
         let dir = stopped_again_and_again(&config("stopped"), &[1, 2, 1]);
         assert!(results(&dir) == expected, "{optimizer:?}: {:?} instead of {:?}", results(&dir).2, expected.2);
         // What began on a GPU can end on the CPU.

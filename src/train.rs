@@ -16,6 +16,8 @@ pub mod freeze;
 #[cfg(feature = "cuda")]
 pub mod gpu_samples;
 pub mod health;
+#[cfg(test)]
+mod health_tests;
 pub mod hyp_choice;
 pub mod image_weights;
 pub mod live;
@@ -23,6 +25,7 @@ pub mod loader;
 pub mod loader_clock;
 pub mod machine;
 pub mod memory;
+pub mod memory_watch;
 pub mod multi_scale;
 #[cfg(test)]
 mod options_tests;

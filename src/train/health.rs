@@ -5,7 +5,8 @@
 //!
 //! A band is the median of the last steps, plus and minus some times their median absolute deviation (MAD), for what is a ratio by
 //! nature on a logarithmic scale. What is compared with it is the median of the newest few steps, so that a single odd batch says
-//! nothing. While a figure is outside, its band stays as it was; what stays outside for a whole window is the new normal.
+//! nothing. While a figure is outside, its band stays as it was; what stays outside for a whole window is the new normal,
+//! but for waiting beyond the share that is always too much.
 //! Nothing is learned of losses and gradients before the end of the warm-up, when they are meant to change.
 //!
 //! Never looks at a clock or a file: the same reports always give the same alarms.
@@ -14,6 +15,9 @@ use std::collections::VecDeque;
 
 use super::event::{EpochReport, StepReport};
 use super::machine::MachineReport;
+use super::memory_watch::GpuMemory;
+use super::memory_watch::Growth;
+use super::memory_watch::ProcessMemory;
 
 /// Steps that a band is learned from, at most and at least.
 const WINDOW: usize = 128;
@@ -24,9 +28,7 @@ const MAD_TO_DEVIATION: f64 = 1.4826;
 const MOST_WAITING: f64 = 0.3;
 /// Reports of the machine that are looked at together.
 const RECENT_REPORTS: usize = 10;
-/// Growth of memory that is told: more than a tenth and more than this.
-const MEMORY_SLACK: u64 = 300 << 20;
-/// Epochs after which memory has its size: every shape was trained and validated.
+/// Epochs of a process after which memory has its size: every shape was trained and validated.
 const SETTLED_EPOCHS: usize = 2;
 /// Updates of so many steps, of which so many may be left out.
 const SKIP_WINDOW: usize = 100;
@@ -198,7 +200,9 @@ impl Watch {
         let recent = signal.recent(newest);
         if let Some((_, band, n_steps)) = &mut self.outside {
             *n_steps += 1;
-            if (band.low..=band.high).contains(&recent) || *n_steps > WINDOW {
+            let is_within = |band: &Band| (band.low..=band.high).contains(&recent);
+            // Too much waiting stays too much however long it lasts, so what is usual by now must hold the newest steps, too.
+            if is_within(band) || (*n_steps > WINDOW && signal.band(learned).is_some_and(|usual| is_within(&usual))) {
                 self.outside = None;
             }
             return None;
@@ -218,46 +222,13 @@ impl Watch {
     }
 }
 
-/// Memory of the process or of the GPU.
-#[derive(Default)]
-struct MemoryWatch {
-    recent: VecDeque<u64>,
-    /// The most while every shape was met for the first time.
-    settled: u64,
-    is_told: bool,
-}
-
-impl MemoryWatch {
-    /// Takes a value in; tells the median of the newest when it has just grown past `limit(settled)`.
-    fn push(&mut self, bytes: u64, is_settling: bool, planned: Option<u64>) -> Option<(u64, u64)> {
-        self.recent.push_back(bytes);
-        if self.recent.len() > RECENT_REPORTS {
-            self.recent.pop_front();
-        }
-        let usual = if is_settling {
-            self.settled = self.settled.max(bytes);
-            // Nothing is usual yet; the plan is all there is.
-            planned?
-        } else {
-            self.settled.max(1)
-        };
-        let mut sorted: Vec<u64> = self.recent.iter().copied().collect();
-        sorted.sort_unstable();
-        let now = sorted[sorted.len() / 2];
-        let grows = self.recent.len() == RECENT_REPORTS && now > usual + MEMORY_SLACK && now > usual + usual / 10;
-        let begins = grows && !self.is_told;
-        self.is_told = grows;
-        begins.then_some((now, usual))
-    }
-}
-
 /// What is known of a run before its first step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthOptions {
     /// Steps in which rates come up.
     pub warmup_steps: usize,
     pub epochs: usize,
-    /// Memory of the process, as planned.
+    /// Memory of the process, as planned; 0 where that is not known.
     pub planned_bytes: u64,
 }
 
@@ -265,17 +236,21 @@ pub struct HealthOptions {
 pub struct Health {
     options: HealthOptions,
     watches: [Watch; 5],
-    /// Skipped updates after each of the last steps.
+    /// Updates that were left out, after each of the last steps.
     skipped: VecDeque<usize>,
+    /// As the newest report counts them.
+    n_skipped: usize,
     skips_told: bool,
-    process: MemoryWatch,
-    gpu: MemoryWatch,
+    process: ProcessMemory,
+    gpu: GpuMemory,
     /// Whether the card was held back, in the last reports.
     held_back: VecDeque<bool>,
     held_back_told: bool,
     nothing_found_told: bool,
     /// The loader's slowest stage, as it says.
     slowest_stage: Option<&'static str>,
+    /// The first epoch of this process; a resumed run begins later than at 0.
+    first_epoch: Option<usize>,
     epoch: usize,
     step: usize,
 }
@@ -286,13 +261,15 @@ impl Health {
             options,
             watches: Signal::ALL.map(Watch::new),
             skipped: VecDeque::new(),
+            n_skipped: 0,
             skips_told: false,
-            process: MemoryWatch::default(),
-            gpu: MemoryWatch::default(),
+            process: ProcessMemory::default(),
+            gpu: GpuMemory::default(),
             held_back: VecDeque::new(),
             held_back_told: false,
             nothing_found_told: false,
             slowest_stage: None,
+            first_epoch: None,
             epoch: 0,
             step: 0,
         }
@@ -311,6 +288,7 @@ impl Health {
     /// Takes a step in.
     pub fn step(&mut self, step: &StepReport) -> Vec<Alarm> {
         (self.epoch, self.step) = (step.epoch, step.step);
+        self.first_epoch.get_or_insert(step.epoch);
         let mut alarms = Vec::new();
         for watch in &mut self.watches {
             let learns_at_once = matches!(watch.signal, Signal::Speed | Signal::DataWait);
@@ -330,12 +308,18 @@ impl Health {
 
     /// Gradients that were not finite, too many of them after the loss scale had time to find its value.
     fn skips(&mut self, step: &StepReport) -> Option<Alarm> {
-        self.skipped.push_back(step.n_skipped);
+        // A norm that is no number is an update that could not be made, also where nobody counted it.
+        let new = step.n_skipped.saturating_sub(self.n_skipped).max(usize::from(!step.grad_norm.is_finite()));
+        self.n_skipped = step.n_skipped;
+        let n_before = self.skipped.back().copied().unwrap_or(0);
+        self.skipped.push_back(n_before + new);
         if self.skipped.len() > SKIP_WINDOW {
             self.skipped.pop_front();
         }
-        let n = step.n_skipped.saturating_sub(self.skipped.front().copied().unwrap_or(0));
-        let is_many = step.step >= SKIP_WINDOW + SKIP_WINDOW / 2 && n >= MOST_SKIPPED;
+        let n = n_before + new - self.skipped.front().copied().unwrap_or(0);
+        // Told again only after there were few: the number swings around the limit when they come evenly.
+        let least = if self.skips_told { MOST_SKIPPED / 2 } else { MOST_SKIPPED };
+        let is_many = step.step >= SKIP_WINDOW + SKIP_WINDOW / 2 && n >= least;
         let begins = is_many && !self.skips_told;
         self.skips_told = is_many;
         begins.then(|| {
@@ -355,22 +339,34 @@ impl Health {
     /// Takes a report of the machine in.
     pub fn machine(&mut self, report: &MachineReport) -> Vec<Alarm> {
         let (epoch, step) = (self.epoch, self.step);
-        let is_settling = epoch < SETTLED_EPOCHS;
+        let is_settling = self.first_epoch.is_none_or(|first| epoch < first + SETTLED_EPOCHS);
         let mut alarms = Vec::new();
-        let planned = (self.options.planned_bytes > 0).then(|| self.options.planned_bytes + self.options.planned_bytes / 4);
-        if let Some((now, usual)) = report.process_bytes.and_then(|bytes| self.process.push(bytes, is_settling, planned)) {
+        let settled_epoch = (!is_settling).then_some(epoch);
+        if let Some(growth) = report.process_bytes.and_then(|bytes| self.process.push(bytes, settled_epoch, self.options.planned_bytes)) {
+            let (now, what, explanation) = match growth {
+                Growth::PastPlan { now, planned } => (
+                    now,
+                    format!("the process has {} of memory, and {} were planned", gib(now), gib(planned)),
+                    "memory is planned before the first step, and no more should be needed; when it is used up, the system ends the program",
+                ),
+                Growth::Leak { now, grown, n_epochs } => (
+                    now,
+                    format!("the process's memory grows from epoch to epoch: by {} in {n_epochs} epochs, to {}", gib(grown), gib(now)),
+                    "after the first epochs every epoch needs the same; what is never given back uses all memory up in the end, and the \
+                     system ends the program",
+                ),
+            };
             let words = Words {
                 kind: AlarmKind::MemoryGrows,
-                what: format!("the process has {} of memory, and {} were usual", gib(now), gib(usual)),
+                what,
                 place: "memory of the process",
-                explanation: "memory is planned before the first step and should not grow; when it is used up, the system ends the program"
-                    .to_owned(),
+                explanation: explanation.to_owned(),
                 action: "stop after this epoch and go on with --resume, which starts with fresh memory; please report it as a fault",
             };
             alarms.push(words.alarm(epoch, step, now as f64, None));
         }
         let Some(gpu) = &report.gpu else { return alarms };
-        if let Some((now, usual)) = gpu.memory_used_bytes.and_then(|bytes| self.gpu.push(bytes, is_settling, None)) {
+        if let Some((now, usual)) = gpu.memory_used_bytes.and_then(|bytes| self.gpu.push(bytes, is_settling)) {
             let words = Words {
                 kind: AlarmKind::GpuMemoryGrows,
                 what: format!("{} of the GPU's memory are in use, and {} were usual", gib(now), gib(usual)),
@@ -509,164 +505,4 @@ fn words_of(signal: Signal, side: Side, value: f64, band: &Band, slowest_stage: 
 
 fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::cuda::nvml::{GpuFigures, Throttle};
-    use crate::eval::Metrics;
-
-    /// A run of 400 steps as it should be, with noise that is the same each time.
-    fn steps() -> Vec<StepReport> {
-        let noise = |index: usize| ((index * 7919 + 13) % 101) as f32 / 101.0 - 0.5;
-        let report = |step: usize| {
-            let fall = (-(step as f32) / 150.0).exp();
-            let warm = (step as f32 / 50.0).min(1.0);
-            StepReport {
-                epoch: step / 20,
-                step,
-                box_loss: 1.0 + 2.0 * fall + 0.4 * noise(step),
-                cls_loss: 0.5 + 4.0 * fall + 0.4 * noise(step + 7),
-                dfl_loss: 1.0 + fall,
-                grad_norm: 6.0 + 20.0 * fall + 3.0 * noise(step + 3),
-                update_ratio: Some(1e-3 * warm * (1.0 + 0.3 * noise(step + 5)) * (1.0 - step as f32 / 410.0)),
-                images_per_sec: 40.0 + 5.0 * noise(step + 11),
-                data_wait: Some(if step.is_multiple_of(16) { 0.3 } else { 0.01 }),
-                ..StepReport::default()
-            }
-        };
-        (0..400).map(report).collect()
-    }
-
-    const OPTIONS: HealthOptions = HealthOptions { warmup_steps: 50, epochs: 20, planned_bytes: 2 << 30 };
-
-    fn alarms(steps: &[StepReport]) -> Vec<Alarm> {
-        let mut health = Health::new(OPTIONS);
-        steps.iter().flat_map(|step| health.step(step)).collect()
-    }
-
-    /// The kinds that a change of the steps from 300 to 340 gives, and when the first is told.
-    fn planted(change: impl Fn(&mut StepReport)) -> (Vec<AlarmKind>, usize) {
-        let mut steps = steps();
-        steps[300..340].iter_mut().for_each(change);
-        let alarms = alarms(&steps);
-        (alarms.iter().map(|alarm| alarm.kind).collect(), alarms.first().map_or(0, |alarm| alarm.step))
-    }
-
-    #[test]
-    fn a_run_as_it_should_be_gives_no_alarm() {
-        assert_eq!(alarms(&steps()), []);
-    }
-
-    #[test]
-    fn each_planted_fault_is_told_once_and_soon() {
-        for (expected, change) in [
-            (AlarmKind::LossRises, (|step| step.box_loss *= 6.0) as fn(&mut StepReport)),
-            (AlarmKind::GradientGrows, |step| step.grad_norm *= 20.0),
-            (AlarmKind::GradientVanishes, |step| step.grad_norm *= 1e-3),
-            (AlarmKind::UpdatesTooLarge, |step| step.update_ratio = Some(0.1)),
-            (AlarmKind::UpdatesTooSmall, |step| step.update_ratio = Some(1e-9)),
-            (AlarmKind::Slower, |step| step.images_per_sec *= 0.4),
-            (AlarmKind::WaitsForData, |step| step.data_wait = Some(0.6)),
-        ] {
-            let (kinds, step) = planted(change);
-            assert_eq!(kinds, [expected]);
-            assert!((300..325).contains(&step), "{expected:?} at step {step}");
-        }
-    }
-
-    #[test]
-    fn a_single_odd_step_says_nothing() {
-        let mut steps = steps();
-        for (index, step) in [200, 230, 260, 290].into_iter().enumerate() {
-            steps[step].box_loss = 50.0;
-            steps[step].grad_norm = 1e4;
-            steps[step].images_per_sec = 0.5;
-            steps[step + index].data_wait = Some(0.9);
-        }
-        assert_eq!(alarms(&steps), []);
-    }
-
-    #[test]
-    fn a_fault_that_comes_again_is_told_again_and_one_that_stays_becomes_usual() {
-        let mut again = steps();
-        for range in [150..180, 300..330] {
-            again[range].iter_mut().for_each(|step| step.images_per_sec *= 0.3);
-        }
-        assert_eq!(alarms(&again).iter().map(|alarm| alarm.kind).collect::<Vec<_>>(), [AlarmKind::Slower; 2]);
-        let mut stays = steps();
-        stays[100..].iter_mut().for_each(|step| step.images_per_sec *= 0.3);
-        assert_eq!(alarms(&stays).len(), 1);
-    }
-
-    #[test]
-    fn waiting_from_the_start_names_the_slowest_stage() {
-        let mut health = Health::new(OPTIONS);
-        health.set_slowest_stage("decoding");
-        let slow = steps().into_iter().map(|step| StepReport { data_wait: Some(0.4), ..step });
-        let alarms: Vec<Alarm> = slow.take(60).flat_map(|step| health.step(&step)).collect();
-        assert_eq!(alarms.len(), 1);
-        assert!(alarms[0].what.contains("40 %") && alarms[0].explanation.contains("decoding is the slowest"), "{:?}", alarms[0]);
-        let line = serde_json::to_value(&alarms[0]).unwrap_or_default();
-        assert_eq!((line["id"].as_str(), line["where"].as_str()), (Some("waits-for-data"), Some("data-wait share")));
-    }
-
-    #[test]
-    fn skipped_updates_are_forgiven_at_first() {
-        let skip = |from: usize, to: usize| {
-            let mut steps = steps();
-            for (index, step) in steps.iter_mut().enumerate() {
-                step.n_skipped = index.clamp(from, to) - from;
-            }
-            alarms(&steps).iter().map(|alarm| (alarm.kind, alarm.step)).collect::<Vec<_>>()
-        };
-        assert_eq!(skip(0, 16), []);
-        assert_eq!(skip(200, 203), []);
-        assert_eq!(skip(200, 220), [(AlarmKind::UpdatesSkipped, 205)]);
-    }
-
-    /// What 100 reports tell of which the first 40 belong to the first two epochs.
-    fn machine(report: impl Fn(usize) -> MachineReport) -> Vec<AlarmKind> {
-        let mut health = Health::new(OPTIONS);
-        let mut kinds = Vec::new();
-        for index in 0..100 {
-            health.step(&StepReport { epoch: index / 20, step: index, ..StepReport::default() });
-            kinds.extend(health.machine(&report(index)).iter().map(|alarm| alarm.kind));
-        }
-        kinds
-    }
-
-    #[test]
-    fn memory_that_grows_is_told_and_that_of_the_first_epochs_is_usual() {
-        let process = |mib: u64| MachineReport { process_bytes: Some(mib << 20), ..MachineReport::default() };
-        assert_eq!(machine(|index| process(if index < 30 { 500 + 40 * index as u64 } else { 1700 + index as u64 % 7 })), []);
-        assert_eq!(machine(|index| process(500 + 20 * index as u64)), [AlarmKind::MemoryGrows]);
-        assert_eq!(machine(|_| process(4000)), [AlarmKind::MemoryGrows], "far above the plan from the start");
-        let card = |mib: u64| GpuFigures { memory_used_bytes: Some(mib << 20), ..GpuFigures::default() };
-        let gpu = |mib| MachineReport { gpu: Some(card(mib)), ..MachineReport::default() };
-        assert_eq!(machine(|index| gpu(if index < 60 { 8000 } else { 12_000 })), [AlarmKind::GpuMemoryGrows]);
-        assert_eq!(machine(|_| gpu(8000)), []);
-    }
-
-    #[test]
-    fn a_hot_card_is_told_and_one_at_its_power_limit_is_not() {
-        let gpu = |throttle: Vec<Throttle>| {
-            let gpu = Some(GpuFigures { temperature: Some(90), throttle, ..GpuFigures::default() });
-            MachineReport { gpu, ..MachineReport::default() }
-        };
-        assert_eq!(machine(|_| gpu(vec![Throttle::PowerCap])), []);
-        assert_eq!(machine(|index| gpu(if index % 5 == 0 { vec![Throttle::Heat] } else { vec![] })), []);
-        assert_eq!(machine(|index| gpu(if index > 30 { vec![Throttle::Heat] } else { vec![] })), [AlarmKind::GpuHeldBack]);
-    }
-
-    #[test]
-    fn finding_nothing_is_told_when_it_is_late_for_that() {
-        let mut health = Health::new(OPTIONS);
-        let mut epoch = |epoch, map50, n_labels| {
-            let metrics = Metrics { n_labels, map50, ..Metrics::default() };
-            health.epoch(&EpochReport { epoch, metrics, ..EpochReport::default() }).len()
-        };
-        assert_eq!([epoch(3, 0.0, 9), epoch(9, 0.2, 9), epoch(9, 0.0, 0), epoch(10, 0.0, 9), epoch(11, 0.0, 9)], [0, 0, 0, 1, 0]);
-    }
 }

@@ -444,7 +444,7 @@ impl OnCpu {
             .map(|memory| memory.activations + memory.workspace)
             .max()
             .unwrap_or(0);
-        (step + (2 + self.memory.arenas.len()) * parameters) as u64
+        (step + (3 + self.memory.arenas.len()) * parameters) as u64
     }
 }
 

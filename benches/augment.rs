@@ -52,6 +52,7 @@ fn main() {
         n_workers: threads,
         sides: vec![],
         orders: None,
+        paints: true,
     };
     let best = best(|| Loader::start(&set, &options).expect("threads start").for_each(drop));
     println!("scratch-high, {side} px, {threads} threads: {:.0} samples a second", (n_epochs * n_images) as f64 / best);

@@ -75,6 +75,7 @@ impl Throttle {
 }
 
 /// What NVML's bits mean; idle cards and displays hold nothing back that matters.
+#[cfg(any(feature = "cuda", test))]
 fn throttle_of(bits: u64) -> Vec<Throttle> {
     const REASONS: [(u64, Throttle); 5] = [
         (0x4, Throttle::PowerCap),

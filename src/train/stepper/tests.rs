@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 use super::*;
-use crate::engine::Params;
 use crate::train::config::OptimizerKind;
 use crate::yolo::{Model, ModelSize};
 
@@ -83,6 +82,7 @@ mod on_gpu {
 
     use super::*;
     use crate::dataset::Dataset;
+    use crate::engine::Params;
     use crate::engine::cuda::runtime::Runtime;
     use crate::engine::cuda::testing::test_gpu;
     use crate::engine::golden::repository;

@@ -111,7 +111,8 @@ pub(super) fn go(begun: Begun, orders: &Receiver<TrainOrder>, sink: &mut Sink) -
     let now = Instant::now();
     let saving = Saving { writer, last: now, cost: Duration::ZERO };
     let live = live_figures(&setup);
-    let mut run = Run { setup, reporter, progress, live, saving, submitted: VecDeque::new(), last_report: now, clock: now };
+    let mut run =
+        Run { setup, reporter, progress, live, saving, submitted: VecDeque::new(), last_report: now, first_secs: None, clock: now };
     run.tell_plan()?;
     let result = run.steps().and_then(|()| run.finish());
     if let Err(error) = &result {
@@ -161,6 +162,8 @@ struct Run<'a, 'b> {
     /// In the order in which outcomes come.
     submitted: VecDeque<Submitted>,
     last_report: Instant,
+    /// What the first step took, until the second is told; 0 afterwards.
+    first_secs: Option<f32>,
     /// Since when time is not in `progress.epoch_secs` yet.
     clock: Instant,
 }
@@ -403,8 +406,14 @@ impl Run<'_, '_> {
         for (sum, item) in self.progress.sums.iter_mut().zip(outcome.items) {
             *sum += f64::from(item);
         }
-        let secs = self.last_report.elapsed().as_secs_f32();
+        let mut secs = self.last_report.elapsed().as_secs_f32();
         self.last_report = Instant::now();
+        // What a GPU's second step gave is there when the first's is asked for: both took the time together.
+        match self.first_secs {
+            None => self.first_secs = Some(secs),
+            Some(first) if first > 0.0 => (secs, self.first_secs) = (f32::midpoint(first, secs), Some(0.0)),
+            Some(_) => {}
+        }
         let (Submitted { epoch, step, images, updates, lrs }, grad_norm) = (submitted, self.progress.grad_norm);
         let facts = StepFacts { epoch, step, n_images: images.len(), updates, lrs, grad_norm, secs, outcome };
         let (report, events) = self.live.step(&facts, &mut self.progress.figures);

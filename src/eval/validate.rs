@@ -151,8 +151,9 @@ impl Validator {
         let deploy = network.to_deploy();
         let of_shape = |&shape: &InputShape| {
             let is_cpu = self.options.device == Device::Cpu;
-            // A GPU's batch is in pinned memory once more.
-            shape.n_bytes() + if is_cpu { PredictorPlan::new(&deploy, shape).plan.arena_bytes } else { shape.n_bytes() }
+            // While a batch is computed the next one is prepared; each graph of a GPU has pinned memory for its own.
+            let of_graph = if is_cpu { PredictorPlan::new(&deploy, shape).plan.arena_bytes } else { KEPT_GRAPHS * shape.n_bytes() };
+            2 * shape.n_bytes() + of_graph
         };
         let parameters = 2 * deploy.params.values.len() * size_of::<f32>();
         (self.set.keep_bytes() + self.shapes().iter().map(of_shape).max().unwrap_or(0) + parameters) as u64
@@ -161,15 +162,17 @@ impl Validator {
     /// Memory on a GPU during a run, without what convolutions need beside.
     pub fn device_bytes(&self, network: &Network, precision: Precision) -> usize {
         let deploy = network.to_deploy();
-        // The graphs of the largest inputs need the most.
-        let mut shapes = self.shapes();
-        shapes.sort_by_key(|shape| std::cmp::Reverse(shape.n_bytes()));
+        // The graphs of the largest inputs need the most, and what a graph needs grows as its input.
+        let mut bytes: Vec<usize> = self.shapes().iter().map(InputShape::n_bytes).collect();
+        bytes.sort_unstable_by(|a, b| b.cmp(a));
+        let kept: usize = bytes.iter().take(KEPT_GRAPHS).sum();
         let of_shape = |shape: InputShape| {
             let arena = PredictorPlan::for_gpu(&joined(&deploy), shape, precision).plan.arena_bytes;
-            arena + shape.n_bytes() + nms_bytes(shape.n_images, self.options.max_detections)
+            let of_largest = arena + shape.n_bytes() + nms_bytes(shape.n_images, self.options.max_detections);
+            (of_largest as f64 * kept as f64 / shape.n_bytes() as f64) as usize
         };
         let parameters = deploy.params.values.len() * (size_of::<f32>() + precision.bytes());
-        shapes.into_iter().take(KEPT_GRAPHS).map(of_shape).sum::<usize>() + parameters
+        self.shapes().into_iter().max_by_key(InputShape::n_bytes).map_or(0, of_shape) + parameters
     }
 
     /// The shapes of the batches, each once.

@@ -22,6 +22,7 @@ use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
 use super::composition::Composition;
+use super::composition::Tile;
 use super::error::TrainError;
 use super::image_weights::Orders;
 use super::loader_clock::LoaderClock;
@@ -119,6 +120,12 @@ pub fn planned_bytes(set: &TrainSet, truth_rows: usize, batch: usize, n_workers:
     let n_pictures = if set.n_not_kept() > 0 { 5 + 8 } else { 5 };
     // Batches that wait, are being made, and the one that the step reads.
     (one * (n_workers * (AHEAD + 1) + 1) + n_workers * n_pictures * set.sample_len()) as u64
+}
+
+/// As [`planned_bytes`], where samples are not painted: a composition has tiles and boxes, no pixels.
+pub fn planned_bytes_of_compositions(truth_rows: usize, batch: usize, n_workers: usize) -> u64 {
+    let of_sample = size_of::<Composition>() + 8 * size_of::<Tile>() + 2 * truth_rows * size_of::<TruthRow>();
+    (batch * of_sample * (n_workers * (AHEAD + 1) + 1)) as u64
 }
 
 impl Loader {

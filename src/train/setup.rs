@@ -200,7 +200,12 @@ impl Setup {
     /// What the process uses now, and what the steps and validations will add.
     pub(super) fn planned_bytes(&mut self) -> Result<u64, TrainError> {
         let own = self.stepper.planned_bytes();
-        let batches = loader::planned_bytes(&self.set, self.truth_rows, self.batch, loader::default_workers(self.config.device));
+        let n_workers = loader::default_workers(self.config.device);
+        let batches = if self.samples_on_gpu {
+            loader::planned_bytes_of_compositions(self.truth_rows, self.batch, n_workers)
+        } else {
+            loader::planned_bytes(&self.set, self.truth_rows, self.batch, n_workers)
+        };
         let largest = self.sides.last().map_or(1.0, |side| f64::from(*side) / f64::from(self.config.imgsz));
         let batches = (batches as f64 * largest * largest) as u64;
         // A state is copied before it is written.

@@ -26,7 +26,7 @@ use self::own::Kernel;
 use self::prepare::{Builder, Built, Candidates, Prepared};
 use self::search::{Candidate, MAX_CANDIDATES, Round, Scratch, WORKSPACE_CAP};
 use super::Precision;
-use super::cudnn::{Handle, Operation, OperationGraph, Plan, Tensor, VariantPack};
+use super::cudnn::{Handle, Operation, OperationGraph, Plan, Recipe, Tensor, VariantPack};
 use super::error::CudaError;
 use super::gpu::{Args, Function, Gpu, Launch};
 use super::kernels::Kernels;
@@ -313,7 +313,7 @@ impl Convolutions {
     /// By call in the result; calls are missing that have no relatives, or to which their plans do not fit.
     pub fn plan_like_others(&mut self, calls: &[ConvCall]) -> HashMap<ConvCall, ConvPlanId> {
         // What was borrowed before, and what was timed.
-        let mut work = Vec::new();
+        let mut work: Vec<(ConvCall, Recipe, Option<String>)> = Vec::new();
         let mut ways = Vec::new();
         let forward = |call: &ConvCall| ConvCall { pass: ConvPass::Forward, ..*call };
         let mut ids = HashMap::new();
@@ -327,7 +327,10 @@ impl Convolutions {
                 Way::Split => self.borrowed_entry(&forward(call)).map(|entry| (forward(call), entry)),
                 _ => Some((*call, entry.clone())),
             };
-            if let Some((call, Entry { way: Way::Cudnn { recipe, compiled }, .. })) = of_cudnn {
+            if let Some((call, Entry { way: Way::Cudnn { recipe, compiled }, .. })) = of_cudnn
+                && !self.ids.contains_key(&call)
+                && !work.iter().any(|(other, ..)| *other == call)
+            {
                 work.push((call, recipe, compiled));
             }
             ways.push((*call, entry));
@@ -342,8 +345,12 @@ impl Convolutions {
         for (call, entry) in ways {
             let id = match &entry.way {
                 Way::Split => {
-                    let forward_entry = self.borrowed_entry(&forward(&call));
-                    let of_forward = forward_entry.and_then(|entry| self.add_borrowed(&forward(&call), entry, &mut built));
+                    let forward = forward(&call);
+                    // Another call may share it.
+                    let of_forward = self.ids.get(&forward).copied().or_else(|| {
+                        let entry = self.borrowed_entry(&forward)?;
+                        self.add_borrowed(&forward, entry, &mut built)
+                    });
                     of_forward.map(|forward| {
                         let chosen = Chosen { call, method: Method::Split { forward }, compromise: entry.compromise, time_us: None };
                         self.cache.put(&call, self.precision, entry, None);

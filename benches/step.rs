@@ -6,9 +6,9 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 use boxwright::engine::cpu::Executor;
-use boxwright::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
+use boxwright::engine::cpu::optimizer::{Memory, Step, clip_gradients, ema_update, step};
 use boxwright::engine::gradients::{GradientStyle, append_gradients};
-use boxwright::engine::{BnMode, LossSpec, Plan};
+use boxwright::engine::{BnMode, LossSpec, Plan, Rule};
 use boxwright::yolo::network::{Network, NetworkGraph};
 use boxwright::yolo::variant::Model;
 use std::collections::BTreeMap;
@@ -43,12 +43,12 @@ fn bench_train(network: Network, batch: usize, side: usize, steps: usize) {
     let truth = truth(batch, side as f32);
 
     let mut gradients = params.zeros_like();
-    let mut velocity = params.zeros_like();
+    let mut velocities = Memory::new(Rule::Sgd, &params);
     let mut ema = params.clone();
     let mut executor = Executor::new(plan);
     let mut best = Duration::MAX;
     let mut best_times = Vec::new();
-    for step in 0..steps {
+    for _ in 0..steps {
         let start = Instant::now();
         executor.write(input, &image);
         executor.write(loss.truth, &truth);
@@ -56,8 +56,8 @@ fn bench_train(network: Network, batch: usize, side: usize, steps: usize) {
         let mut times = executor.run_timed(&mut params, &mut gradients);
         let update = Instant::now();
         clip_gradients(&mut gradients, 10.0);
-        let sgd = SgdStep { lr: [0.001; 3], momentum: 0.937, weight_decay: 5e-4 };
-        sgd_step(&mut params, &gradients, &mut velocity, step == 0, &sgd);
+        let sgd = Step { rule: Rule::Sgd, lr: [0.001; 3], momentum: 0.937, weight_decay: 5e-4 };
+        step(&mut params, &gradients, &mut velocities, &sgd);
         ema_update(&mut ema, &params, 0.999);
         times.push(("optimizer", update.elapsed()));
         if start.elapsed() < best {

@@ -221,7 +221,11 @@ __device__ __forceinline__ void step(const Segment& segment, State* state, float
     const float keep = state->ema_keep, take = state->ema_take, factor = state->factor;
     float change_squares = 0.0f, value_squares = 0.0f;
     for_each_4(segment, [&](size_t at, int n, bool vector) {
-        if (segment.group == -2) return;
+        if (segment.group == -2) {
+            // A frozen batch norm between layers that learn still gets gradients.
+            store_4(gradients + at, n, vector, none);
+            return;
+        }
         if (skipped) {
             if (trained) store_4(gradients + at, n, vector, none);
             return;

@@ -143,6 +143,6 @@ impl Params {
     /// The same table with all values zero.
     #[must_use]
     pub fn zeros_like(&self) -> Self {
-        Self { values: vec![0.0; self.values.len()], ..self.clone() }
+        Self { values: vec![0.0; self.values.len()], ..self.layout() }
     }
 }

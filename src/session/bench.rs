@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use crate::dataset::Dataset;
 use crate::engine::cpu::Executor;
-use crate::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
+use crate::engine::cpu::optimizer::{Memory, Step, clip_gradients, ema_update, step};
 use crate::engine::gradients::{GradientStyle, append_gradients};
-use crate::engine::{BnMode, Device, LossSpec, Plan};
+use crate::engine::{BnMode, Device, LossSpec, Plan, Rule};
 use crate::train::Hyp;
 use crate::train::loader::{Loader, LoaderOptions};
 use crate::train::loader_clock::LoaderStats;
@@ -129,17 +129,16 @@ fn train(request: &BenchRequest, check_in: &dyn Fn(u64, u64) -> ControlFlow<()>)
     let planned = plan.memory(&network.params);
     let mut executor = Executor::new(plan);
     let mut gradients = network.params.zeros_like();
-    let mut velocity = network.params.zeros_like();
+    let mut velocities = Memory::new(Rule::Sgd, &network.params);
     let mut ema = network.params.clone();
     executor.write(input, &noise(request.batch * side * side * 3, 1));
     executor.write(loss.truth, &truth(request.batch, N_BOXES, request.n_classes, side as f32));
 
-    let step = SgdStep { lr: [1e-3; 3], momentum: 0.937, weight_decay: 5e-4 };
-    let mut first = true;
+    let sgd = Step { rule: Rule::Sgd, lr: [1e-3; 3], momentum: 0.937, weight_decay: 5e-4 };
     let times = repeat(request.repeats, check_in, || {
         executor.run(&mut network.params, &mut gradients);
         clip_gradients(&mut gradients, 10.0);
-        sgd_step(&mut network.params, &gradients, &mut velocity, std::mem::take(&mut first), &step);
+        step(&mut network.params, &gradients, &mut velocities, &sgd);
         gradients.values.fill(0.0);
         ema_update(&mut ema, &network.params, 0.99);
     })?;

@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use boxwright::engine::Rule;
 use boxwright::engine::cpu::Executor;
-use boxwright::engine::cpu::optimizer::{SgdStep, clip_gradients, ema_update, sgd_step};
+use boxwright::engine::cpu::optimizer::{Memory, Step, clip_gradients, ema_update, step};
 use boxwright::engine::gradients::{GradientStyle, append_gradients};
 use boxwright::engine::graph::TensorId;
 use boxwright::engine::op::{BnMode, LossSpec};
@@ -193,9 +194,9 @@ fn check_step(json: &Path, numbers: Option<&Path>) {
     clip_gradients(gradients, 10.0);
     let mut step_faults = Faults::default();
     if reference.optimizer.is_some() {
-        let mut velocity = network.params.zeros_like();
-        let step = SgdStep { lr: [0.01; 3], momentum: 0.937, weight_decay: 0.0005 };
-        sgd_step(&mut network.params, gradients, &mut velocity, true, &step);
+        let sgd = Step { rule: Rule::Sgd, lr: [0.01; 3], momentum: 0.937, weight_decay: 0.0005 };
+        let mut velocities = Memory::new(Rule::Sgd, &network.params);
+        step(&mut network.params, gradients, &mut velocities, &sgd);
         let (mut moved_squares, mut reference_squares) = (0.0, 0.0);
         for param in &reference.params {
             let (Some(after), Some(delta), Some(_)) = (&param.after, &param.delta, &param.grad) else { continue };
@@ -299,7 +300,6 @@ fn steps_of_t_s_and_c_match_the_reference_where_all_numbers_are_at_hand() {
 /// The same pass on a GPU.
 #[cfg(feature = "gpu-tests")]
 mod on_gpu {
-    use boxwright::engine::Rule;
     use boxwright::engine::cuda::Precision;
     use boxwright::engine::cuda::runtime::Runtime;
     use boxwright::engine::cuda::training::{StepPlan, Training};

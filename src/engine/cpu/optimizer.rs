@@ -11,16 +11,7 @@ use rayon::prelude::*;
 use crate::engine::params::Params;
 use crate::engine::rule::Rule;
 
-/// Settings of one SGD step; index 0 to 2 of `lr` is the optimizer group.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SgdStep {
-    pub lr: [f32; 3],
-    pub momentum: f32,
-    /// Of group 1.
-    pub weight_decay: f32,
-}
-
-/// Settings of one step of any rule; index 0 to 2 of `lr` is the optimizer group.
+/// Settings of one step; index 0 to 2 of `lr` is the optimizer group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     pub rule: Rule,
@@ -86,10 +77,10 @@ pub fn clip_gradients(gradients: &mut Params, max_norm: f32) -> f32 {
 /// One step of any rule. Frozen parameters and running statistics are not touched. Returns the norm of the update over the norm of
 /// the values before it, of what is trained.
 pub fn step(params: &mut Params, gradients: &Params, memory: &mut Memory, step: &Step) -> f32 {
-    let Step { rule, lr, momentum, weight_decay } = *step;
+    let rule = step.rule;
     memory.n_steps += 1;
     match (rule, memory.arenas.as_mut_slice()) {
-        (Rule::Sgd, [velocity]) => sgd_step(params, gradients, velocity, memory.n_steps == 1, &SgdStep { lr, momentum, weight_decay }),
+        (Rule::Sgd, [velocity]) => sgd_step(params, gradients, velocity, memory.n_steps == 1, step),
         (Rule::Lion, [mean]) => lion_step(params, gradients, mean, step),
         (Rule::Adam | Rule::AdamW { .. }, arenas) => adam_step(params, gradients, arenas, memory.n_steps, step),
         _ => panic!("{rule:?} remembers {} arenas, not {}", rule.n_remembered(), memory.arenas.len()),
@@ -99,8 +90,8 @@ pub fn step(params: &mut Params, gradients: &Params, memory: &mut Memory, step: 
 /// Nesterov SGD as in PyTorch (no dampening): v = momentum * v + g, p -= lr * (g + momentum * v); on the very first step v = g.
 ///
 /// Weight decay adds to g. Frozen parameters and running statistics are not touched. Returns what [`step`] does.
-pub fn sgd_step(params: &mut Params, gradients: &Params, velocity: &mut Params, first: bool, step: &SgdStep) -> f32 {
-    let SgdStep { lr, momentum, weight_decay } = *step;
+fn sgd_step(params: &mut Params, gradients: &Params, velocity: &mut Params, first: bool, step: &Step) -> f32 {
+    let Step { lr, momentum, weight_decay, .. } = *step;
     let kept = if first { 0.0 } else { momentum };
     for_each_block(params, gradients, std::slice::from_mut(velocity), |group, values, gradients, [velocities]| {
         let (lr, decay) = (lr[group], if group == 1 { weight_decay } else { 0.0 });
@@ -272,7 +263,7 @@ pub fn ema_update(ema: &mut Params, params: &Params, decay: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, SgdStep, Step, clip_gradients, ema_update, sgd_step, step};
+    use super::{Memory, Step, clip_gradients, ema_update, step};
     use crate::engine::golden::{Golden, assert_close};
     use crate::engine::params::{ParamKind, ParamSpec, Params};
     use crate::engine::rule::Rule;
@@ -303,14 +294,14 @@ mod tests {
 
     #[test]
     fn two_steps_of_momentum_are_as_known_by_hand() {
-        let step = SgdStep { lr: [0.1, 0.1, 0.1], momentum: 0.5, weight_decay: 0.0 };
+        let sgd = Step { rule: Rule::Sgd, lr: [0.1, 0.1, 0.1], momentum: 0.5, weight_decay: 0.0 };
         let mut params = params_of(&[("a", ParamKind::ConvBias, vec![1.0])]);
         let gradients = params_of(&[("a", ParamKind::ConvBias, vec![1.0])]);
-        let mut velocity = params.zeros_like();
-        let ratio = sgd_step(&mut params, &gradients, &mut velocity, true, &step);
+        let mut memory = Memory::new(Rule::Sgd, &params);
+        let ratio = step(&mut params, &gradients, &mut memory, &sgd);
         assert_close("first", &all_values(&params), &[1.0 - 0.1 * 1.5], 1e-7, 0.0); // v = 1, g + 0.5 v
         assert_close("ratio", &[ratio], &[0.15], 1e-6, 0.0);
-        let ratio = sgd_step(&mut params, &gradients, &mut velocity, false, &step);
+        let ratio = step(&mut params, &gradients, &mut memory, &sgd);
         assert_close("ratio", &[ratio], &[0.175 / 0.85], 1e-6, 0.0);
         assert_close("second", &all_values(&params), &[0.85 - 0.1 * 1.75], 1e-7, 0.0); // v = 1.5
     }
@@ -320,9 +311,8 @@ mod tests {
         let mut params = params_of(&[("mean", ParamKind::BnMean, vec![2.0]), ("gamma", ParamKind::BnGamma, vec![1.0])]);
         let gradients = params_of(&[("mean", ParamKind::BnMean, vec![5.0]), ("gamma", ParamKind::BnGamma, vec![1.0])]);
         let mut ema = params.clone();
-        let mut velocity = params.zeros_like();
-        let step = SgdStep { lr: [0.0, 0.0, 1.0], momentum: 0.0, weight_decay: 1.0 };
-        sgd_step(&mut params, &gradients, &mut velocity, true, &step);
+        let mut memory = Memory::new(Rule::Sgd, &params);
+        step(&mut params, &gradients, &mut memory, &Step { rule: Rule::Sgd, lr: [0.0, 0.0, 1.0], momentum: 0.0, weight_decay: 1.0 });
         assert_eq!(all_values(&params), [2.0, 0.0]);
         params.values[0] = 4.0;
         ema_update(&mut ema, &params, 0.75);

@@ -24,7 +24,7 @@ use crate::engine::params::Params;
 use crate::engine::plan::Plan;
 use crate::engine::rule::Rule;
 
-/// A plan for one batch size, with the tensors that the caller fills and reads.
+/// A plan for one batch shape, with the tensors that the caller fills and reads.
 pub struct StepPlan {
     pub n_images: usize,
     pub plan: Plan,

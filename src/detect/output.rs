@@ -168,7 +168,7 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
         // Temporary files are private; this one is as readable as the person's settings (umask) say.
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
-    let mut file = builder.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+    let mut file = builder.tempfile_in(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     file.persist(path)?;

@@ -108,8 +108,11 @@ impl Fit<'_> {
 
     fn bytes_on_cpu(&self, batch: usize) -> usize {
         let planned = PlannedStep::new(self.network, self.spec, batch.min(self.set.images.len())).plan.memory(&self.network.params);
+        // A plan counts one arena that the optimizer remembers.
+        let remembered = planned.optimizer * self.spec.hyp.rule().n_remembered().saturating_sub(1);
         let batches = loader::planned_bytes(self.set, self.spec.truth_rows, batch, loader::default_workers(Device::Cpu));
-        planned.total() + usize::try_from(batches).unwrap_or(usize::MAX)
+        let scale = self.spec.side as f64 / f64::from(self.set.imgsz);
+        planned.total() + remembered + (batches as f64 * scale * scale) as usize
     }
 
     /// Bytes on a GPU, of training and of the validation beside it; `usize::MAX` for a batch of which a tensor has more elements

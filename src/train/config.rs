@@ -52,7 +52,8 @@ pub enum LrSchedule {
     Fixed,
 }
 
-/// Hyper-parameters, named as in the published `hyp.*.yaml`; `optimizer`, `amsgrad` and those from `nominal_batch` on are ours.
+/// Hyper-parameters, named as in the published `hyp.*.yaml`; `optimizer`, `amsgrad`, `label_smoothing`, `fit_first_boxes`
+/// and those from `nominal_batch` on are ours.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Hyp {
     pub optimizer: OptimizerKind,
@@ -224,7 +225,6 @@ impl Hyp {
         for (key, value) in [
             ("lrf", self.lrf),
             ("label_smoothing", self.label_smoothing),
-            ("momentum", self.momentum),
             ("warmup_momentum", self.warmup_momentum),
             ("hsv_h", self.hsv_h),
             ("hsv_s", self.hsv_s),
@@ -240,7 +240,11 @@ impl Hyp {
         ] {
             within(key, value)?;
         }
-        // A tilt of more would put a part of the canvas behind the viewer.
+        // Adam divides by one less its powers.
+        if !(0.0..1.0).contains(&self.momentum) {
+            return Err(format!("\"momentum\" is {}, expected 0 to less than 1", self.momentum));
+        }
+        // The published ranges; a box with a corner that a tilt puts behind the viewer is left out.
         for (key, value, most) in [("degrees", self.degrees, 180.0), ("shear", self.shear, 60.0), ("perspective", self.perspective, 0.001)]
         {
             if !(0.0..=most).contains(&value) {

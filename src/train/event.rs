@@ -113,7 +113,7 @@ pub struct StepReport {
     /// Share of the time since the step before that the training waited for pictures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_wait: Option<f32>,
-    /// Updates that were left out so far, because a gradient was not finite.
+    /// Updates that this process left out so far, because a gradient was not finite.
     #[serde(default)]
     pub n_skipped: usize,
 }
@@ -281,7 +281,8 @@ impl TrainEvent {
             serde_json::from_value(line.clone()).ok()
         }
         match line["event"].as_str()? {
-            "plan" => parse(line).map(Self::Plan),
+            // Run folders are moved, and other processes may name them from elsewhere: everything lies where the folder is now.
+            "plan" => parse(line).map(|plan| Self::Plan(TrainPlan { run_dir: run_dir.to_owned(), ..plan })),
             "step" => parse(line).map(Self::Step),
             "epoch" => parse(line).map(Self::Epoch),
             "validated" => parse(line).map(Self::Validated),
@@ -292,7 +293,11 @@ impl TrainEvent {
             "machine" => parse(line).map(Self::Machine),
             "alarm" => parse(line).map(Self::Alarm),
             "pace" => parse(line).map(Self::Pace),
-            "batch_pictures" => serde_json::from_value(line["paths"].clone()).ok().map(Self::BatchPictures),
+            "batch_pictures" => {
+                let paths: Vec<PathBuf> = serde_json::from_value(line["paths"].clone()).ok()?;
+                let names = paths.iter().filter_map(|path| path.file_name());
+                Some(Self::BatchPictures(names.map(|name| run_dir.join("report").join(name)).collect()))
+            }
             "samples" => EpochSamples::read(run_dir, parse(&line["epoch"])?).map(|samples| Self::Samples(Arc::new(samples))),
             "note" => line["text"].as_str().map(|text| Self::Note(text.to_owned())),
             _ => None,

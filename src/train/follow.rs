@@ -62,13 +62,20 @@ pub fn follow(dir: &Path, mut len: u64, tell: &mut dyn FnMut(Option<News>) -> Co
     }
 }
 
-/// The whole lines after the first `len` bytes; `None` if the file is shorter.
+/// The whole lines after the first `len` bytes; `None` if the file is shorter, or no line ends there: then it was cut, and is another.
 fn read_from(dir: &Path, len: u64) -> io::Result<Option<String>> {
     let mut file = File::open(dir.join("events.jsonl"))?;
     if file.metadata()?.len() < len {
         return Ok(None);
     }
-    file.seek(SeekFrom::Start(len))?;
+    if let Some(before) = len.checked_sub(1) {
+        let mut end = [0];
+        file.seek(SeekFrom::Start(before))?;
+        file.read_exact(&mut end)?;
+        if end != *b"\n" {
+            return Ok(None);
+        }
+    }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -32,6 +32,8 @@ pub struct LiveOptions {
     /// Largest norm of the gradient.
     pub max_norm: f32,
     pub steps_per_epoch: usize,
+    /// Up to when the machine was looked at before a resume.
+    pub machine_secs: f64,
     pub health: HealthOptions,
 }
 
@@ -49,6 +51,13 @@ pub struct EpochSums {
     update_ratios: f64,
     secs: f64,
     waited_secs: f64,
+}
+
+impl EpochSums {
+    /// Steps of which there are losses.
+    pub fn n_steps(&self) -> usize {
+        self.n_steps
+    }
 }
 
 /// A step of which the outcome has come.
@@ -83,7 +92,7 @@ impl Live {
         Self {
             options,
             health: Health::new(options.health),
-            monitor: MachineMonitor::start(options.device),
+            monitor: MachineMonitor::start(options.device, options.machine_secs),
             waited: Duration::ZERO,
             n_skipped: 0,
             pace: PaceMeter::default(),
@@ -241,7 +250,7 @@ mod tests {
 
     fn live(is_dual: bool) -> Live {
         let health = HealthOptions { warmup_steps: 0, epochs: 10, planned_bytes: 0 };
-        Live::new(LiveOptions { device: Device::Cpu, is_dual, max_norm: 10.0, steps_per_epoch: 4, health })
+        Live::new(LiveOptions { device: Device::Cpu, is_dual, max_norm: 10.0, steps_per_epoch: 4, machine_secs: 0.0, health })
     }
 
     const OUTCOME: StepOutcome = StepOutcome {

@@ -23,6 +23,7 @@ use crossbeam_channel::bounded;
 
 use super::composition::Composition;
 use super::composition::Tile;
+use super::copy_paste::Span;
 use super::error::TrainError;
 use super::image_weights::Orders;
 use super::loader_clock::LoaderClock;
@@ -115,6 +116,7 @@ pub fn batch_sizes(n_images: usize, batch: usize) -> Vec<usize> {
 
 /// Memory of the batches that exist at once, and of what their makers need.
 pub fn planned_bytes(set: &TrainSet, truth_rows: usize, batch: usize, n_workers: usize) -> u64 {
+    let batch = batch.min(set.images.len());
     let one = batch * (set.sample_len() + truth_rows * 5 * size_of::<f32>());
     // A canvas and a second layer; the pictures of two mosaics that are not kept.
     let n_pictures = if set.n_not_kept() > 0 { 5 + 8 } else { 5 };
@@ -122,10 +124,12 @@ pub fn planned_bytes(set: &TrainSet, truth_rows: usize, batch: usize, n_workers:
     (one * (n_workers * (AHEAD + 1) + 1) + n_workers * n_pictures * set.sample_len()) as u64
 }
 
-/// As [`planned_bytes`], where samples are not painted: a composition has tiles and boxes, no pixels.
-pub fn planned_bytes_of_compositions(truth_rows: usize, batch: usize, n_workers: usize) -> u64 {
-    let of_sample = size_of::<Composition>() + 8 * size_of::<Tile>() + 2 * truth_rows * size_of::<TruthRow>();
-    (batch * of_sample * (n_workers * (AHEAD + 1) + 1)) as u64
+/// As [`planned_bytes`], where samples are not painted: a composition has tiles, boxes and perhaps pastes, no pixels.
+pub fn planned_bytes_of_compositions(set: &TrainSet, truth_rows: usize, batch: usize, n_workers: usize) -> u64 {
+    // A few spans in each row of two canvases.
+    let pastes = if set.has_polygons { 2 * 2 * set.imgsz as usize * 4 * size_of::<Span>() } else { 0 };
+    let of_sample = size_of::<Composition>() + 8 * size_of::<Tile>() + 2 * truth_rows * size_of::<TruthRow>() + pastes;
+    (batch.min(set.images.len()) * of_sample * (n_workers * (AHEAD + 1) + 1)) as u64
 }
 
 impl Loader {

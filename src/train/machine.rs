@@ -28,7 +28,7 @@ const TICKS_PER_SEC: f64 = 100.0;
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct MachineReport {
-    /// Seconds since the run began.
+    /// Seconds since the run began, without those between a stop and a resume.
     pub secs: f64,
     /// Of the card that trains; absent on the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,11 +55,11 @@ pub struct MachineMonitor {
 }
 
 impl MachineMonitor {
-    /// Starts the thread. Without one (the system has none left) there is nothing to tell.
-    pub fn start(device: Device) -> Self {
+    /// Starts the thread; the run was looked at for `secs` before. Without a thread (the system has none left) there is nothing to tell.
+    pub fn start(device: Device, secs: f64) -> Self {
         let (sender, reports) = bounded(WAITING);
         let (stop, stopped) = bounded::<()>(0);
-        let work = move || watch(device, &sender, &stopped);
+        let work = move || watch(device, secs, &sender, &stopped);
         let thread = std::thread::Builder::new().name("machine monitor".to_owned()).spawn(work).ok();
         Self { reports, stop: Some(stop), thread }
     }
@@ -81,7 +81,7 @@ impl Drop for MachineMonitor {
     }
 }
 
-fn watch(device: Device, sender: &Sender<MachineReport>, stopped: &Receiver<()>) {
+fn watch(device: Device, before_secs: f64, sender: &Sender<MachineReport>, stopped: &Receiver<()>) {
     let start = Instant::now();
     let card = match device {
         Device::Cpu => None,
@@ -91,7 +91,7 @@ fn watch(device: Device, sender: &Sender<MachineReport>, stopped: &Receiver<()>)
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let now = Counters::read();
         let report = MachineReport {
-            secs: start.elapsed().as_secs_f64(),
+            secs: before_secs + start.elapsed().as_secs_f64(),
             gpu: card.as_ref().map(GpuMonitor::read),
             process_bytes: Some(memory::resident_bytes()).filter(|bytes| *bytes > 0),
             ..now.since(&before)
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_monitor_ends_when_it_is_dropped() {
-        let monitor = MachineMonitor::start(Device::Cpu);
+        let monitor = MachineMonitor::start(Device::Cpu, 100.0);
         let start = Instant::now();
         drop(monitor);
         // Far more than it takes, and far less than it would wait for a thread that does not hear.

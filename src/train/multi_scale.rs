@@ -57,11 +57,12 @@ pub fn resize(batch: &mut Batch, side: u32) {
         return;
     }
     let len = before as usize * before as usize * 3;
-    let resized = batch.pixels.chunks_exact(len).flat_map(|rgb| {
+    let mut resized = Vec::with_capacity(batch.n_images * side as usize * side as usize * 3);
+    for rgb in batch.pixels.chunks_exact(len) {
         let picture = Picture { size: Size::square(before), rgb: rgb.to_vec() };
-        resize_linear(&picture, Size::square(side)).rgb
-    });
-    batch.pixels = resized.collect();
+        resized.extend_from_slice(&resize_linear(&picture, Size::square(side)).rgb);
+    }
+    batch.pixels = resized;
     let factor = side as f32 / before as f32;
     for row in batch.truth.chunks_exact_mut(5) {
         row[1..].iter_mut().for_each(|corner| *corner *= factor);

@@ -4,6 +4,7 @@
 //!
 //! Never changes a batch.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use super::loader::Batch;
 use super::loader::Loader;
 use super::loader::LoaderOptions;
 use super::multi_scale;
+use super::paint::Painter;
 use super::recipe::Stream;
 use super::reporter::Sink;
 use super::train_set::TrainSet;
@@ -71,6 +73,25 @@ pub fn batch_picture(batch: &Batch, names: &[String]) -> Picture {
     grid
 }
 
+/// The first pictures of a batch whose samples are made on a GPU, painted here. A batch that has pixels is given back as it is.
+pub fn painted<'a>(batch: &'a Batch, set: &TrainSet) -> Result<Cow<'a, Batch>, MediaError> {
+    let n_images = batch.compositions.len().min(MAX_TILES);
+    if n_images == 0 {
+        return Ok(Cow::Borrowed(batch));
+    }
+    let mut pixels = vec![0; n_images * set.sample_len()];
+    let mut painter = Painter::default();
+    for (composition, pixels) in batch.compositions.iter().zip(pixels.chunks_exact_mut(set.sample_len())) {
+        let images = composition.images();
+        let pictures = images.iter().map(|&image| set.fitted_picture(image)).collect::<Result<Vec<_>, _>>()?;
+        let place = |image: usize| images.binary_search(&image).expect("the composition names its pictures in order");
+        painter.paint(composition, &|image| &*pictures[place(image)], pixels);
+    }
+    let truth = batch.truth[..batch.truth.len() / batch.n_images * n_images].to_vec();
+    let images = batch.images[..n_images].to_vec();
+    Ok(Cow::Owned(Batch { n_images, images, pixels, truth, compositions: Vec::new(), faults: Vec::new(), ..*batch }))
+}
+
 /// Writes a batch as `report/train_batchN.jpg` of a run folder.
 pub fn write_batch(run_dir: &Path, number: usize, batch: &Batch, names: &[String]) -> Result<PathBuf, MediaError> {
     let path = run_dir.join("report").join(format!("train_batch{number}.jpg"));
@@ -119,6 +140,9 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::media::decode::decode;
+    use crate::train::config::Hyp;
+    use crate::train::train_set::tests::drawn;
+    use crate::train::train_set::tests::set_of;
 
     /// Gray pictures, each with one box around its left upper quarter, then padding.
     fn batch(n_images: usize, side: usize) -> Batch {
@@ -152,6 +176,32 @@ mod tests {
         assert_eq!(at(&picture, 100, 239), class_color(1));
         let one = batch_picture(&batch(1, 96), &[]);
         assert_eq!(one.size, Size::square(96));
+    }
+
+    #[test]
+    fn samples_of_a_gpu_look_as_those_that_are_painted() {
+        let images = (0..5).map(|index| drawn(Size::square(64), Xyxy::new(index as f32, 0.0, index as f32 + 30.0, 30.0)));
+        let set = Arc::new(set_of(images.collect(), 64));
+        let first = |paints: bool| {
+            let stream = Stream { hyp: Hyp::scratch_high(), seed: 1, n_images: 5, mosaic_ends: 9 };
+            let options = LoaderOptions {
+                truth_rows: truth_rows(&set, &stream, 1),
+                stream,
+                batch: 3,
+                n_epochs: 1,
+                first_batch: 0,
+                n_workers: 1,
+                sides: vec![],
+                orders: None,
+                paints,
+            };
+            Loader::start(&set, &options).unwrap().next().unwrap()
+        };
+        let (composed, pixels) = (first(false), first(true));
+        assert!(composed.pixels.is_empty() && !composed.compositions.is_empty());
+        let picture = batch_picture(&painted(&composed, &set).unwrap(), &[]);
+        assert_eq!(picture, batch_picture(&pixels, &[]));
+        assert_ne!(picture, batch_picture(&composed, &[]), "nothing but gray");
     }
 
     #[test]

@@ -27,6 +27,7 @@ use super::progress::Progress;
 use super::reporter::Sink;
 use super::run_folder::Kept;
 use super::run_folder::RunFolder;
+use super::run_folder::write_error;
 use super::run_lock::RunLock;
 use super::run_record::RunRecord;
 use super::saved_run::SavedRun;
@@ -34,6 +35,7 @@ use super::schedule::Schedule;
 use super::setup::Setup;
 use super::setup::Start;
 use super::state;
+use super::state::Found;
 use super::trainer;
 use super::trainer::Begun;
 use crate::dataset::Dataset;
@@ -80,7 +82,7 @@ pub fn resume(request: &ResumeRequest, orders: &Receiver<TrainOrder>, sink: &mut
     let mut setup = Setup::new(&record.config, if is_new { Start::New } else { Start::State }, sink)?;
     let (table, n_memory) = (setup.stepper.average()?.params.zeros_like(), setup.hyp.rule().n_remembered());
     let diverged_at = saved.divergence.as_ref().map(|divergence| divergence.step);
-    let (state, state_notes) = state::read(&dir, &table, n_memory, diverged_at)?;
+    let Found { state, notes: state_notes, spoilt } = state::read(&dir, &table, n_memory, diverged_at)?;
     notes.extend(state_notes);
 
     let (mut progress, events_len) = match state {
@@ -123,6 +125,10 @@ pub fn resume(request: &ResumeRequest, orders: &Receiver<TrainOrder>, sink: &mut
     }
 
     remove_leftovers(&dir);
+    if let Some(path) = spoilt {
+        // The line that tells of the divergence goes next: nothing else would keep a later resume from this state.
+        fs::remove_file(&path).map_err(|source| write_error(&path, source))?;
+    }
     let folder = RunFolder::open(&dir, lock, events_len, progress.epochs_done)?;
     let saved = SavedRun::read(&dir).map_err(|source| TrainError::NoRun { path: dir.join("events.jsonl"), source })?;
     let (epoch, step) = (progress.step / setup.batches_per_epoch(), progress.step);
@@ -198,10 +204,10 @@ fn check_dataset(dir: &Path, record: &RunRecord) -> Result<(), TrainError> {
 
 /// Files that a killed process had not finished writing.
 fn remove_leftovers(dir: &Path) {
-    for folder in [dir.to_owned(), dir.join("state"), dir.join("weights"), dir.join("report")] {
+    for folder in [dir.to_owned(), dir.join("state"), dir.join("weights"), dir.join("report"), dir.join("report").join("epochs")] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if [".writing-", ".tmp"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            if [".writing-", ".tmp", ".boxwright-"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
                 // It only takes room.
                 fs::remove_file(entry.path()).ok();
             }

@@ -139,6 +139,7 @@ impl RunFolder {
         if let Err(source) = self.events.write_all(line.as_bytes()) {
             // Half a line would make the whole file unreadable for strict readers; if cutting fails too, so be it.
             self.events.set_len(self.events_len).ok();
+            self.events.seek(SeekFrom::Start(self.events_len)).ok();
             return Err(write_error(&self.dir.join("events.jsonl"), source));
         }
         self.events_len += line.len() as u64;
@@ -189,7 +190,7 @@ pub(super) fn write_parts<'a>(
     before_rename: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), TrainError> {
     let write = move || -> io::Result<()> {
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
         {

@@ -71,12 +71,7 @@ impl SavedRun {
         for line in text.lines() {
             run.take_in(line);
         }
-        // Run folders are moved; pictures and weights lie where the folder is now.
-        for path in &mut run.batch_pictures {
-            if let Some(name) = path.file_name() {
-                *path = dir.join("report").join(name);
-            }
-        }
+        // Run folders are moved; the weights lie where the folder is now.
         if let Some(summary) = &mut run.summary {
             summary.run_dir = dir.to_path_buf();
         }

@@ -31,6 +31,7 @@ use super::stepper::StepSpec;
 use super::stepper::Stepper;
 use super::train_set::TrainSet;
 use super::truth_rows::truth_rows;
+use super::truth_rows::with_room;
 use crate::dataset::Dataset;
 use crate::dataset::Split;
 use crate::engine::Device;
@@ -123,7 +124,10 @@ impl Setup {
 
         let mosaic_ends = config.epochs.saturating_sub(config.close_mosaic);
         let stream = Stream { hyp: hyp.clone(), seed: config.seed, n_images: set.images.len(), mosaic_ends };
-        let truth_rows = truth_rows(&set, &stream, config.epochs);
+        let truth_rows = match truth_rows(&set, &stream, config.epochs) {
+            rows if config.image_weights => with_room(rows),
+            rows => rows,
+        };
         let sides = if config.multi_scale { multi_scale::sides(config.imgsz) } else { Vec::new() };
         if !sides.is_empty() {
             notes.push(format!("multi-scale: batches have {sides:?} pixels a side, memory is planned for the largest"));
@@ -202,7 +206,7 @@ impl Setup {
         let own = self.stepper.planned_bytes();
         let n_workers = loader::default_workers(self.config.device);
         let batches = if self.samples_on_gpu {
-            loader::planned_bytes_of_compositions(self.truth_rows, self.batch, n_workers)
+            loader::planned_bytes_of_compositions(&self.set, self.truth_rows, self.batch, n_workers)
         } else {
             loader::planned_bytes(&self.set, self.truth_rows, self.batch, n_workers)
         };

@@ -119,18 +119,23 @@ pub fn write(run_dir: &Path, state: &TrainState, table: &Params) -> Result<(), T
     Ok(())
 }
 
-/// Reads the newest state that is whole, and tells what is wrong with a newer one. `None` if there is none yet.
+/// What was found by [`read`].
+#[derive(Debug, PartialEq)]
+pub struct Found {
+    /// `None` if there is none yet.
+    pub state: Option<TrainState>,
+    pub notes: Vec<String>,
+    /// A newer state that was passed over because the run diverged right after it; to be removed once the run goes on.
+    pub spoilt: Option<PathBuf>,
+}
+
+/// Reads the newest state that is whole, and tells what is wrong with a newer one.
 ///
 /// `before`: where the run diverged at that step, a state so close to it is passed over if there is an older one.
 ///
 /// # Errors
 /// There are states, but none can be read: cut off, changed, of another network, or of a program that wrote another format.
-pub fn read(
-    run_dir: &Path,
-    table: &Params,
-    n_memory: usize,
-    before: Option<usize>,
-) -> Result<(Option<TrainState>, Vec<String>), TrainError> {
+pub fn read(run_dir: &Path, table: &Params, n_memory: usize, before: Option<usize>) -> Result<Found, TrainError> {
     let mut notes = Vec::new();
     let mut error = None;
     let mut close = None;
@@ -138,8 +143,8 @@ pub fn read(
         let path = generation.path(run_dir);
         match read_file(&path, table, n_memory) {
             Ok(None) => {}
-            Ok(Some(state)) if before.is_some_and(|step| state.progress.step + CLOSE > step) => close = close.or(Some(state)),
-            Ok(Some(state)) => return Ok((Some(state), notes)),
+            Ok(Some(state)) if before.is_some_and(|step| state.progress.step + CLOSE > step) => close = close.or(Some((state, path))),
+            Ok(Some(state)) => return Ok(Found { state: Some(state), notes, spoilt: close.map(|(_, path)| path) }),
             Err(reason) => {
                 notes.push(format!("WARNING: {} cannot be used: {reason}", path.display()));
                 error = error.or(Some(TrainError::State { reason, path }));
@@ -147,9 +152,9 @@ pub fn read(
         }
     }
     match (close, error) {
-        (Some(state), _) => Ok((Some(state), notes)),
+        (Some((state, _)), _) => Ok(Found { state: Some(state), notes, spoilt: None }),
         (None, Some(error)) => Err(error),
-        (None, None) => Ok((None, notes)),
+        (None, None) => Ok(Found { state: None, notes, spoilt: None }),
     }
 }
 
@@ -283,11 +288,12 @@ mod tests {
     #[test]
     fn what_was_written_is_read_back_to_the_last_bit() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path(), &table("a"), 2, None).unwrap(), (None, vec![]));
+        assert_eq!(read(dir.path(), &table("a"), 2, None).unwrap(), Found { state: None, notes: vec![], spoilt: None });
         assert!(is_none(dir.path()));
         for gradients in [&[][..], &[0.5]] {
             write(dir.path(), &state(4, gradients), &table("a")).unwrap();
-            assert_eq!(read(dir.path(), &table("a"), 2, None).unwrap(), (Some(state(4, gradients)), vec![]));
+            let found = Found { state: Some(state(4, gradients)), notes: vec![], spoilt: None };
+            assert_eq!(read(dir.path(), &table("a"), 2, None).unwrap(), found);
         }
         assert!(!is_none(dir.path()));
     }
@@ -314,10 +320,12 @@ mod tests {
     #[test]
     fn after_a_divergence_a_state_that_is_too_close_to_it_is_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let step = |before| read(dir.path(), &table("a"), 2, Some(before)).unwrap().0.map(|state| state.progress.step);
+        let found = |before| read(dir.path(), &table("a"), 2, Some(before)).unwrap();
+        let step = |before| found(before).state.map(|state| state.progress.step);
         write(dir.path(), &state(50, &[]), &table("a")).unwrap();
         assert_eq!(step(52), Some(50), "there is no other");
         write(dir.path(), &state(90, &[]), &table("a")).unwrap();
         assert_eq!([100, 99, 91].map(step), [Some(90), Some(50), Some(50)]);
+        assert_eq!([100, 91].map(|before| found(before).spoilt), [None, Some(Generation::Last.path(dir.path()))]);
     }
 }

@@ -66,7 +66,7 @@ impl BatchShape {
     }
 }
 
-/// A training step planned for one batch size.
+/// A training step planned for one batch shape.
 pub struct PlannedStep {
     pub n_images: usize,
     pub plan: Plan,
@@ -118,7 +118,7 @@ impl PlannedStep {
 /// What a finished step gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Counted from 0 since the stepper was made.
+    /// Counted from 0 since the run began.
     pub step: usize,
     /// As `Op::DetectionLoss` says.
     pub items: [f32; LOSS_ITEMS],

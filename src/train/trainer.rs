@@ -79,7 +79,7 @@ const SAVE_SHARE: u32 = 50;
 /// folder, from which it can go on.
 ///
 /// # Errors
-/// See [`TrainError`]; before the first step nothing is left on disk, afterwards the run folder stays valid.
+/// See [`TrainError`]; what a person can mend is found before the run folder is made, which stays valid afterwards.
 pub fn train(config: &TrainConfig, orders: &Receiver<TrainOrder>, sink: &mut Sink) -> Result<TrainSummary, TrainError> {
     let setup = Setup::new(config, Start::New, sink)?;
     let folder = RunFolder::create(&setup.config.project, &setup.config.name)?;
@@ -105,12 +105,16 @@ pub(super) fn go(begun: Begun, orders: &Receiver<TrainOrder>, sink: &mut Sink) -
     progress.n_images = setup.set.images.len();
     let writer = StateWriter::start(folder.dir.clone(), setup.stepper.average()?.params.zeros_like())?;
     let mut reporter = Reporter::new(folder, orders, sink);
+    let mut machine_secs = 0.0;
     if let Some(event) = resumed {
+        if let TrainEvent::Resumed { run, .. } = &event {
+            machine_secs = run.machine.last().map_or(0.0, |report| report.secs);
+        }
         reporter.tell(event)?;
     }
     let now = Instant::now();
     let saving = Saving { writer, last: now, cost: Duration::ZERO };
-    let live = live_figures(&setup);
+    let live = live_figures(&setup, machine_secs);
     let mut run =
         Run { setup, reporter, progress, live, saving, submitted: VecDeque::new(), last_report: now, first_secs: None, clock: now };
     run.tell_plan()?;
@@ -140,14 +144,15 @@ struct Submitted {
     lrs: [f64; 3],
 }
 
-/// The figures that are told beside the losses.
-fn live_figures(setup: &Setup) -> Live {
+/// The figures that are told beside the losses. `machine_secs`: up to when the machine was looked at before.
+fn live_figures(setup: &Setup, machine_secs: f64) -> Live {
     let health = HealthOptions { warmup_steps: setup.schedule.warmup_steps(), epochs: setup.config.epochs, planned_bytes: 0 };
     Live::new(LiveOptions {
         device: setup.config.device,
         is_dual: setup.config.model.dual,
         max_norm: MAX_GRAD_NORM,
         steps_per_epoch: setup.batches_per_epoch(),
+        machine_secs,
         health,
     })
 }
@@ -155,10 +160,11 @@ fn live_figures(setup: &Setup) -> Live {
 /// A run between its first and last step.
 struct Run<'a, 'b> {
     setup: Setup,
+    /// Before the reporter, which holds the run's lock: fields are dropped in this order, and what is being written belongs to the run.
+    saving: Saving,
     reporter: Reporter<'a, 'b>,
     progress: Progress,
     live: Live,
-    saving: Saving,
     /// In the order in which outcomes come.
     submitted: VecDeque<Submitted>,
     last_report: Instant,
@@ -288,7 +294,10 @@ impl Run<'_, '_> {
 
     /// Draws one of the first batches into the report.
     fn write_batch_picture(&mut self, number: usize, batch: &Batch) -> Result<Option<PathBuf>, TrainError> {
-        match preview::write_batch(&self.reporter.folder.dir, number, batch, &self.setup.dataset.names) {
+        let Setup { set, dataset, .. } = &self.setup;
+        let written =
+            preview::painted(batch, set).and_then(|batch| preview::write_batch(&self.reporter.folder.dir, number, &batch, &dataset.names));
+        match written {
             Ok(path) => Ok(Some(path)),
             Err(error) => {
                 self.reporter.tell(TrainEvent::Note(format!("the picture of batch {number} was not written: {error}")))?;
@@ -442,12 +451,12 @@ impl Run<'_, '_> {
     /// Validates, keeps weights and figures. After a stop during the validation the epoch does not count.
     fn end_epoch(&mut self, epoch: usize) -> Result<(), TrainError> {
         self.flush()?;
-        let saving = self.begin_save(Kept::Last)?;
         let TrainConfig { noval, save_period, epochs, patience, .. } = self.setup.config;
         let validates = !noval || epoch + 1 == epochs;
         if save_period > 0 && (epoch + 1).is_multiple_of(save_period) {
             self.save(Kept::Epoch(epoch))?;
         }
+        let saving = self.begin_save(Kept::Last)?;
         let outcome = if validates { self.validate(None) } else { Ok(None) };
         saving.join().expect("the thread that writes weights does not panic")?;
         let metrics = if validates {
@@ -465,8 +474,9 @@ impl Run<'_, '_> {
         }
         self.progress.epochs_done = epoch + 1;
         self.count_time();
-        let per_epoch = self.setup.batches_per_epoch() as f64;
-        let [box_loss, cls_loss, dfl_loss] = std::mem::take(&mut self.progress.sums).map(|sum| (sum / per_epoch) as f32);
+        // Of the steps that have a loss: with fp16 some may have none.
+        let n_steps = self.progress.figures.n_steps().max(1) as f64;
+        let [box_loss, cls_loss, dfl_loss] = std::mem::take(&mut self.progress.sums).map(|sum| (sum / n_steps) as f32);
         let (secs, lr) = (std::mem::take(&mut self.progress.epoch_secs), self.setup.schedule.at(self.progress.step - 1).lr);
         let report = EpochReport { epoch, box_loss, cls_loss, dfl_loss, metrics, lr, secs, ..EpochReport::default() };
         let (report, events) = self.live.epoch(report, &std::mem::take(&mut self.progress.figures));
@@ -480,7 +490,8 @@ impl Run<'_, '_> {
             self.reporter.tell(TrainEvent::Note(format!("ended early: no epoch was better than epoch {best} for {patience} epochs")))?;
         }
         self.reporter.listen()?;
-        self.reporter.stopped |= self.reporter.steering.stops_after_epoch;
+        // After the last one there is nothing to stop.
+        self.reporter.stopped |= self.reporter.steering.stops_after_epoch && epoch + 1 < epochs;
         self.last_report = Instant::now();
         Ok(())
     }

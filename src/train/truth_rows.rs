@@ -18,6 +18,11 @@ const MOST_COUNTED: usize = 1 << 15;
 /// As many where outlines are moved, which takes a hundred times longer.
 const MOST_COUNTED_WITH_OUTLINES: usize = 1 << 11;
 
+/// Rows for a stream that draws other samples than those that were counted (image weights).
+pub fn with_room(rows: usize) -> usize {
+    rounded_up(rows + rows.div_ceil(4))
+}
+
 /// Rows of a sample's truth: 8, 16, 32, 64, then multiples of 32, so that similar datasets give the same shapes.
 pub fn truth_rows(set: &TrainSet, stream: &Stream, n_epochs: usize) -> usize {
     let single = set.images.iter().map(|image| image.labels.len()).max().unwrap_or(0);

@@ -129,17 +129,17 @@ impl OnGpu {
     pub(super) fn state(&mut self) -> Result<DeviceState, CudaError> {
         assert!(self.on_its_way.is_none(), "the last step was told");
         let TrainingState { values, averages, gradients, remembered, n_updates, n_since_scale, loss_scale } = self.training.state()?;
-        let parted = |values| {
-            let mut network = Network { params: self.average.params.zeros_like(), ..self.average.clone() };
-            take_joined(&mut network, &Params { values, ..self.table.clone() });
-            network.params.values
+        let mut network = Network { params: self.average.params.zeros_like(), ..self.average.clone() };
+        let mut parted = |values| {
+            take_joined(&mut network, &Params { values, ..self.table.layout() });
+            network.params.values.clone()
         };
         let has_gradients = gradients.iter().any(|value| *value != 0.0);
         Ok(DeviceState {
             values: parted(values),
             averages: parted(averages),
             gradients: if has_gradients { parted(gradients) } else { Vec::new() },
-            memory: remembered.into_iter().map(parted).collect(),
+            memory: remembered.into_iter().map(&mut parted).collect(),
             n_updates,
             n_since_scale,
             loss_scale,

@@ -116,8 +116,10 @@ impl RunView {
             TrainEvent::Plan(plan) => {
                 if self.dir.as_ref().is_some_and(|dir| *dir != plan.run_dir) {
                     // The next run of a sweep begins.
-                    *self = Self { epochs_wanted: plan.epochs, ..Self::default() };
+                    *self = Self::default();
                 }
+                // A sweep may vary it.
+                self.epochs_wanted = plan.epochs;
                 self.dir = Some(plan.run_dir.clone());
                 self.plan = Some(plan.clone());
             }
@@ -446,7 +448,12 @@ impl Session {
                     News::Read(saved) => *run = RunView::of(saved),
                 }
             }
-            Event::SweepRow(row) => self.sweep.push(row.clone()),
+            Event::SweepRow { row, summary } => {
+                self.sweep.push(row.clone());
+                if let Some(summary) = summary {
+                    self.end_run(summary);
+                }
+            }
             Event::Detection { names, result } => {
                 if self.detection_names != **names {
                     self.detection_names.clone_from(names);
@@ -464,6 +471,8 @@ impl Session {
                 self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });
                 self.report = None;
                 self.receipt = None;
+                self.batches = Arc::default();
+                self.overfit = None;
                 self.settings.remember(&dataset.source);
                 self.save_settings();
             }
@@ -484,10 +493,7 @@ impl Session {
                 self.receipt = Some(receipt.clone());
                 self.read_again();
             }
-            CommandDone::Trained(summary) => {
-                self.weights = Some(summary.run_dir.join("weights").join("best.safetensors"));
-                self.run.get_or_insert_default().summary = Some(summary.clone());
-            }
+            CommandDone::Trained(summary) => self.end_run(summary),
             CommandDone::BatchesPreviewed(pictures) => self.batches = pictures.clone(),
             CommandDone::OverfitChecked(report) => self.overfit = Some((**report).clone()),
             CommandDone::Exported(report) => self.export = Some(report.clone()),
@@ -503,6 +509,12 @@ impl Session {
             // Told by events, or only printed.
             _ => {}
         }
+    }
+
+    /// A training has come to its end, or was stopped.
+    fn end_run(&mut self, summary: &TrainSummary) {
+        self.weights = Some(summary.run_dir.join("weights").join("best.safetensors"));
+        self.run.get_or_insert_default().summary = Some(summary.clone());
     }
 
     /// Labels changed on disk: read them again and check once more.

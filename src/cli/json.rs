@@ -12,7 +12,7 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::Progress { done, total, .. } => json!({"event": "progress", "done": done, "total": total}),
         Event::Finding(finding) => finding.to_json(),
         Event::Train(event) => event.to_json(),
-        Event::SweepRow(row) => {
+        Event::SweepRow { row, .. } => {
             let mut line = json!({"event": "sweep_row"});
             if let (Value::Object(line), Value::Object(fields)) = (&mut line, json!(row)) {
                 line.extend(fields);

@@ -70,7 +70,7 @@ impl Printer {
                 writeln!(out, "{}", finding_line(finding))?;
             }
             Event::Train(event) => self.train(event, &mut out)?,
-            Event::SweepRow(row) => {
+            Event::SweepRow { row, .. } => {
                 self.clear_progress();
                 writeln!(out, "run {} ended: {}\n", row.run, sweep_result(row))?;
             }
@@ -197,7 +197,9 @@ impl Printer {
 
     /// A bar of the epoch, losses, speed, and the time to the end of the run.
     fn step_line(&mut self, step: &StepReport) -> String {
-        let StepReport { epoch, box_loss, cls_loss, dfl_loss, images_per_sec, .. } = step;
+        let StepReport { box_loss, cls_loss, dfl_loss, images_per_sec, .. } = step;
+        // Counted from 1, as in the window.
+        let epoch = step.epoch + 1;
         let losses = format!("box {box_loss:.3}  cls {cls_loss:.3}  dfl {dfl_loss:.3}  {images_per_sec:.1} img/s");
         let Some(plan) = &self.plan else { return format!("epoch {epoch}  {losses}") };
         let of = plan.steps_per_epoch.max(1);
@@ -442,4 +444,21 @@ fn validated(metrics: &Metrics, names: &[String], out: &mut impl Write) -> io::R
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_step_counts_epochs_from_1() {
+        let mut printer = Printer::new(false);
+        let step = StepReport { epoch: 0, step: 1, images_per_sec: 10.0, ..StepReport::default() };
+        assert_eq!(printer.step_line(&step), "epoch 1  box 0.000  cls 0.000  dfl 0.000  10.0 img/s");
+        printer.plan = Some(TrainPlan { steps_per_epoch: 4, epochs: 2, n_train_images: 8, ..TrainPlan::default() });
+        let line = printer.step_line(&step);
+        assert!(line.starts_with("epoch 1/2 [") && line.contains("] 2/4  "), "{line}");
+        let last = StepReport { epoch: 1, step: 7, ..step };
+        assert!(printer.step_line(&last).starts_with("epoch 2/2 ["));
+    }
 }

@@ -231,12 +231,26 @@ fn scaled(value: f64, is_log: bool) -> Option<f64> {
 }
 
 /// About `wanted` round numbers within a range.
-fn round_marks([low, high]: [f64; 2], wanted: f64) -> Vec<f64> {
-    let rough = (high - low) / wanted;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+fn round_marks(range: [f64; 2], wanted: f64) -> Vec<f64> {
+    multiples(range, round_step((range[1] - range[0]) / wanted)).collect()
+}
+
+/// The least round step from `least` on, a positive number: 1, 2, 2.5 or 5 with a power of ten.
+pub fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= least * 0.999).unwrap_or(least)
+}
+
+/// The multiples of `step` within a range, from the lowest on; at most 101.
+pub fn multiples([low, high]: [f64; 2], step: f64) -> impl Iterator<Item = f64> {
     let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
-    (first..=last.min(first + 20)).map(|index| index as f64 * step).collect()
+    // A degenerate range would ask for numbers without end.
+    (first..=last.min(first.saturating_add(100))).map(move |index| index as f64 * step)
+}
+
+/// A number with decimals without the zeros at its end.
+pub fn trimmed(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
 /// Up to four significant digits.
@@ -246,8 +260,7 @@ fn number(value: f64) -> String {
         size if !(1e-3..1e6).contains(&size) => format!("{value:.1e}"),
         size => {
             let digits = (3 - size.log10().floor() as i32).max(0) as usize;
-            let text = format!("{value:.digits$}");
-            if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+            trimmed(&format!("{value:.digits$}")).to_owned()
         }
     }
 }
@@ -330,5 +343,8 @@ mod tests {
     fn marks_are_round_numbers() {
         assert_eq!(round_marks([0.0, 950.0], 8.0), [0.0, 200.0, 400.0, 600.0, 800.0]);
         assert_eq!([0.0, 0.05, 12.5, 1500.0, 0.00002].map(number), ["0", "0.05", "12.5", "1500", "2.0e-5"]);
+        assert_eq!([0.03, 1.0, 2.1, 7.0].map(round_step), [0.05, 1.0, 2.5, 10.0]);
+        assert_eq!(multiples([0.0, 1e9], 1.0).count(), 101);
+        assert_eq!(["0.500", "2.0", "100", "-0.25"].map(trimmed), ["0.5", "2", "100", "-0.25"]);
     }
 }

@@ -45,8 +45,11 @@ pub enum Event {
         dir: Arc<PathBuf>,
         news: News,
     },
-    /// A run of a sweep has ended.
-    SweepRow(SweepRow),
+    /// A run of a sweep has ended; without a summary where it failed.
+    SweepRow {
+        row: SweepRow,
+        summary: Option<TrainSummary>,
+    },
     Detection {
         names: Arc<Vec<String>>,
         result: Box<PictureResult>,

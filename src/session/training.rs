@@ -44,7 +44,7 @@ pub(super) fn sweep(request: &SweepRequest, orders: &Receiver<TrainOrder>, conte
         let result = train::train(&point.config, orders, &mut |event| pass_on(event, context));
         let row = SweepRow::new(index + 1, point, &result, start.elapsed().as_secs_f64());
         rows.push(row.clone());
-        let told = context.emit(Event::SweepRow(row));
+        let told = context.emit(Event::SweepRow { row, summary: result.ok() });
         if rows.iter().any(|row| row.run_dir.is_some()) {
             tables = write_table(&request.base.project, &name, &rows)?.into();
         }

@@ -10,7 +10,9 @@ use super::event::{CommandDone, Event};
 use super::job::JobKind;
 use super::{RunView, Session, Settings};
 use crate::dataset::sample::{SampleOptions, write_sample};
+use crate::media::Picture;
 use crate::train::{BatchChoice, ResumeRequest, Steering, TrainConfig, TrainEvent, TrainOrder};
+use crate::train::{SweepAxis, SweepRequest};
 use crate::yolo::{Model, ModelSize};
 
 fn session() -> Session {
@@ -40,11 +42,16 @@ fn config(root: &Path) -> TrainConfig {
     }
 }
 
+/// A few pictures that are quick to train on.
+fn write_parts(root: &Path) {
+    let sample = SampleOptions { n_images: 10, size: 96, ..SampleOptions::default() };
+    write_sample(&root.join("parts"), &sample, &|_, _| ControlFlow::Continue(())).unwrap();
+}
+
 #[test]
 fn a_run_is_paused_here_followed_there_and_goes_on_after_its_end() {
     let root = tempfile::tempdir().unwrap();
-    let sample = SampleOptions { n_images: 10, size: 96, ..SampleOptions::default() };
-    write_sample(&root.path().join("parts"), &sample, &|_, _| ControlFlow::Continue(())).unwrap();
+    write_parts(root.path());
     let dir = root.path().join("runs/train");
 
     let mut ours = session();
@@ -76,4 +83,38 @@ fn a_run_is_paused_here_followed_there_and_goes_on_after_its_end() {
     let run = until(&mut ours, |event, _| matches!(event, Event::Finished { done: CommandDone::Trained(_), .. }));
     assert_eq!((run.epochs_wanted, run.epochs.len(), run.steps.len(), run.is_followed), (3, 3, 6, false));
     assert_eq!(run.steps[..2], ended.steps[..]);
+}
+
+#[test]
+fn each_run_of_a_sweep_has_its_own_epochs_and_its_end_is_known() {
+    let root = tempfile::tempdir().unwrap();
+    write_parts(root.path());
+    let mut session = session();
+    let axes = vec![SweepAxis::parse("epochs=1,2").unwrap()];
+    let request = SweepRequest { base: config(root.path()), axes, random: None, seed: 0 };
+    session.apply(Command::Sweep(Box::new(request)));
+    for n_epochs in [1, 2] {
+        let run = until(&mut session, |event, _| matches!(event, Event::Train(TrainEvent::Step(_))));
+        assert_eq!((run.epochs_wanted, run.summary), (n_epochs, None));
+        let run = until(&mut session, |event, _| matches!(event, Event::SweepRow { .. }));
+        assert_eq!(run.summary.map(|summary| (summary.epochs_done, summary.stopped)), Some((n_epochs, false)));
+        let weights = root.path().join(format!("runs/train-0{n_epochs}/weights/best.safetensors"));
+        assert_eq!(session.weights.as_ref(), Some(&weights));
+    }
+    let run = until(&mut session, |event, _| matches!(event, Event::Finished { done: CommandDone::Swept { .. }, .. }));
+    assert_eq!((session.sweep.len(), run.summary.is_some()), (2, true));
+}
+
+#[test]
+fn opening_a_dataset_puts_away_what_was_made_of_the_one_before() {
+    let root = tempfile::tempdir().unwrap();
+    write_parts(root.path());
+    let mut session = Session::new(Settings::in_dir(&root.path().join("state")), Arc::new(|| {}));
+    session.apply(Command::OverfitCheck { config: Box::new(config(root.path())), n_steps: 1 });
+    until(&mut session, |event, _| matches!(event, Event::Finished { .. }));
+    assert!(session.overfit.is_some());
+    session.batches = Arc::new(vec![Picture { size: crate::geom::Size::new(1, 1), rgb: vec![0; 3] }]);
+    session.apply(Command::Open(root.path().join("parts")));
+    until(&mut session, |event, _| matches!(event, Event::Finished { .. }));
+    assert!(session.dataset.is_some() && session.overfit.is_none() && session.batches.is_empty());
 }

@@ -16,7 +16,7 @@ use super::saved_run::SavedRun;
 use crate::eval::Metrics;
 
 /// Known before the first step.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TrainPlan {
     pub run_dir: PathBuf,
     pub n_train_images: usize,

@@ -26,7 +26,7 @@ use super::run_folder::write_whole;
 /// Runs that a sweep may have; more is a slip of the pen.
 const MAX_RUNS: usize = 1000;
 /// Fields of the configuration that can be an axis; all other keys are hyper-parameters.
-const FIELDS: [&str; 5] = ["model", "epochs", "batch", "imgsz", "seed"];
+pub const FIELDS: [&str; 5] = ["model", "epochs", "batch", "imgsz", "seed"];
 
 /// One value that is varied.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,9 +72,13 @@ impl SweepRequest {
     /// The runs in order; names are `NAME-01`, `NAME-02`, …
     ///
     /// # Errors
-    /// No axis, too many points, a key that is none, or a value that its key cannot take.
+    /// No axis, a key that is varied twice, too many points, a key that is none, or a value that its key cannot take.
     pub fn points(&self) -> Result<Vec<SweepPoint>, ConfigError> {
         let fault = |reason: String| ConfigError::Set { reason };
+        let is_repeated = |(place, axis): &(usize, &SweepAxis)| self.axes[..*place].iter().any(|before| before.key == axis.key);
+        if let Some((_, SweepAxis { key, .. })) = self.axes.iter().enumerate().find(is_repeated) {
+            return Err(fault(format!("{key:?} is varied twice: give all its values at once, such as {key}=A,B,C")));
+        }
         let n_all = self.axes.iter().map(|axis| axis.values.len()).try_fold(1usize, usize::checked_mul).unwrap_or(usize::MAX);
         let n_runs = self.random.map_or(n_all, |n| n.min(n_all));
         if self.axes.is_empty() || n_runs == 0 {
@@ -305,6 +309,8 @@ mod tests {
             assert!(request(&axes).points().is_err(), "{axes:?}");
         }
         assert!(request(&[]).points().is_err());
+        let twice = request(&["lr0=0.1", "seed=1", "lr0=0.2"]).points().unwrap_err();
+        assert!(twice.to_string().contains("\"lr0\" is varied twice"), "{twice}");
         let thousand = format!("seed={}", (0..1001).map(|seed| seed.to_string()).collect::<Vec<_>>().join(","));
         assert!(request(&[&thousand]).points().is_err());
         for text in ["lr0", "=1", "lr0=", "lr0=1,,2"] {

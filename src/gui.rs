@@ -130,4 +130,8 @@ impl eframe::App for Main {
     fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
         self.app.ui(ui);
     }
+
+    fn on_exit(&mut self) {
+        self.app.close();
+    }
 }

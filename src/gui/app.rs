@@ -94,6 +94,8 @@ impl Window {
             Workspace::Export => self.export.ui(ui, &mut view),
         });
         notices::ui(ui, &mut view);
+        // After drawing, when it is known whether their field is still typed in.
+        out.commands.extend(self.train.unsaved_notes(session));
         welcome::drop_hint_ui(ui);
         for path in ui.input(|input| input.raw.dropped_files.iter().map(|file| file.path().to_path_buf()).collect::<Vec<_>>()) {
             out.commands.push(Command::Open(path));
@@ -122,6 +124,7 @@ impl Window {
                 self.check.on_opened();
                 self.train.on_opened(dataset, &session.settings);
             }
+            Event::RunOpened(_) => self.train.show(TrainPage::Run),
             Event::Finished { done: CommandDone::SampleWritten { out, .. }, .. } => return vec![Command::Open(out.clone())],
             Event::Finished { done: CommandDone::Browsed { kind, path: Some(path) }, .. } => return self.take_path(*kind, path.clone()),
             Event::Finished { done, .. } => {
@@ -334,6 +337,19 @@ impl App {
     pub fn ui(&mut self, ui: &mut Ui) {
         for command in self.window.ui(ui, &self.session) {
             self.apply(ui.ctx(), command);
+        }
+    }
+
+    /// Keeps what was typed and is not kept yet, before the window is gone.
+    pub fn close(&mut self) {
+        loop {
+            if self.session.is_running(JobKind::SaveNotes) || self.session.is_running(JobKind::CompareRuns) {
+                self.session.wait();
+            } else if let Some(command) = self.window.train.unsaved_notes(&self.session) {
+                self.session.apply(command);
+            } else {
+                return;
+            }
         }
     }
 

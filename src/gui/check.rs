@@ -14,6 +14,7 @@ use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
 use super::controls::{self, counted};
 use super::data::label_box;
 use super::theme::{self, palette};
+use super::welcome;
 use crate::dataset::check::Finding;
 use crate::dataset::check::{CheckReport, Fixability, Rule, Severity};
 use crate::dataset::fix::Receipt;
@@ -70,11 +71,7 @@ impl CheckPanel {
         }
         self.bar_ui(ui, view);
         if view.session.dataset.is_none() {
-            controls::empty_state(ui, "No dataset is open", "Open one, and its labels can be checked", |ui| {
-                if controls::action_button(ui, Action::Open, Action::Open.unavailable(view.session)) {
-                    view.act(Action::Open);
-                }
-            });
+            welcome::no_dataset_ui(ui, view, "Open one, and its labels can be checked");
             return;
         }
         if self.receipt_of == ReceiptOf::Preview

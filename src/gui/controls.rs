@@ -122,6 +122,10 @@ pub fn slider(ui: &mut Ui, slider: egui::Slider<'_>, name: &str, tooltip: &str, 
     .inner
 }
 
+/// What a [`key`] takes before its text, and behind it before the next one.
+pub const KEY_BEFORE: f32 = 9.0 + 6.0;
+pub const KEY_BEHIND: f32 = 6.0 + 8.0;
+
 /// The meaning of a colour: a dot and a word.
 pub fn key(ui: &mut Ui, color: Color32, text: &str) {
     ui.spacing_mut().item_spacing.x = 6.0;

@@ -4,11 +4,12 @@
 //! move together, and so do those along epochs. Drawing costs as much as the plot is wide, however long the run.
 
 use egui::{Button, Color32, Id, RichText, Ui};
-use egui_plot::{GridInput, GridMark, HLine, HoverPosition, Line, MarkerShape, Plot, PlotPoints, Points, Polygon};
+use egui_plot::{GridInput, GridMark, HLine, HoverPosition, Line, MarkerShape, Plot, PlotPoint, PlotPoints, Points, Polygon};
 
 use super::controls;
 use super::plots::{Along, Curves, PlotKind};
 use super::theme::{self, palette};
+use crate::media::chart::{multiples, round_step, trimmed};
 use crate::train::Alarm;
 use crate::train::stepper::MAX_GRAD_NORM;
 
@@ -111,21 +112,37 @@ fn header_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, done: &mut PlotDone) 
             let tooltip = format!("{}\n\nBy {}", info.tooltip, kind.along().name());
             ui.add(egui::Label::new(title).truncate()).on_hover_text(tooltip);
             ui.add_space(2.0);
-            for (line, series) in curves.lines(kind) {
-                let text = match series.last() {
-                    Some(value) => format!("{}  {}", line.name, decimals(f64::from(value), info.digits)),
-                    None => line.name.to_owned(),
-                };
-                // A key that does not fit is left out: the card may not grow, and hovering tells the values.
-                let font = egui::TextStyle::Small.resolve(ui.style());
-                let width = ui.painter().layout_no_wrap(text.clone(), font, palette.weak).size().x + 18.0;
-                if width > ui.available_width() {
-                    break;
-                }
-                controls::key(ui, (line.color)(palette), &text);
-            }
+            let keys = curves.lines(kind).map(|(line, series)| {
+                let value = series.last().map(|value| decimals(f64::from(value), info.digits));
+                (line.name, value, (line.color)(palette))
+            });
+            keys_ui(ui, &keys.collect::<Vec<_>>());
         });
     });
+}
+
+/// The names of the lines with their newest values. The card may not grow: a value that leaves no room for the names behind it
+/// is not shown, nor is a name that does not fit; hovering tells all.
+fn keys_ui(ui: &mut Ui, keys: &[(&str, Option<String>, Color32)]) {
+    let font = egui::TextStyle::Small.resolve(ui.style());
+    let text_width = |text: &str| ui.painter().layout_no_wrap(text.to_owned(), font.clone(), Color32::WHITE).size().x;
+    let width = |text: &str| controls::KEY_BEFORE + text_width(text) + controls::KEY_BEHIND;
+    let mut left = ui.available_width() + controls::KEY_BEHIND;
+    let mut after: f32 = keys.iter().map(|(name, ..)| width(name)).sum();
+    let mut shown = Vec::new();
+    for (name, value, color) in keys {
+        after -= width(name);
+        let full = value.as_ref().map(|value| format!("{name}  {value}"));
+        let text = full.filter(|full| width(full) + after <= left).unwrap_or_else(|| (*name).to_owned());
+        left -= width(&text);
+        if left < 0.0 {
+            break;
+        }
+        shown.push((*color, text));
+    }
+    for (color, text) in shown {
+        controls::key(ui, color, &text);
+    }
 }
 
 /// Draws the lines; says whether only a part of the run is shown.
@@ -221,25 +238,26 @@ fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook<'_>) ->
     .inner
 }
 
-/// A line of a run among others.
-pub struct RunLine<'a> {
+/// A line with its name, such as that of a run among others.
+pub struct NamedLine<'a> {
     pub name: &'a str,
     pub color: Color32,
-    pub points: Vec<[f64; 2]>,
+    pub points: &'a [PlotPoint],
 }
 
-/// Draws the same quantity of several runs over their epochs.
-pub fn runs_ui<'a>(ui: &mut Ui, id: &'a str, lines: Vec<RunLine<'a>>, height: f32) {
+/// Draws lines of one quantity, with values from 0 on, along steps or epochs.
+pub fn quantity_ui<'a>(ui: &mut Ui, id: &str, along: Along, lines: impl Iterator<Item = NamedLine<'a>>, height: f32) {
     let plot = base_plot(ui, id, height)
         .include_x(0.0)
         .include_x(2.0)
         .include_y(0.0)
         .y_axis_formatter(|mark, _| short_number(mark.value))
-        .label_formatter(|hover| tooltip(hover, "epoch", |name, y| format!("{name}  {}", decimals(y, 4))));
+        .label_formatter(move |hover| tooltip(hover, along.name(), |name, y| format!("{name}  {}", decimals(y, 4))));
     plot.show(ui, |plot| {
-        for RunLine { name, color, points } in lines {
+        for NamedLine { name, color, points } in lines {
+            // A single value has no line yet.
             if points.len() < 3 {
-                plot.points(Points::new(name, points.clone()).color(color).radius(3.5));
+                plot.points(Points::new(name, points).color(color).radius(3.5));
             }
             plot.line(Line::new(name, points).color(color).width(2.0));
         }
@@ -282,12 +300,8 @@ fn base_plot<'a>(ui: &mut Ui, name: &str, height: f32) -> Plot<'a> {
 fn marks(input: &GridInput, spacing: f64, least_step: f64) -> Vec<GridMark> {
     // The smallest step that egui_plot would draw is eight points wide.
     let wanted = (input.base_step_size * spacing / 8.0).max(least_step).max(1e-9);
-    let power = 10f64.powf(wanted.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= wanted * 0.999).unwrap_or(wanted);
-    let (low, high) = input.bounds;
-    let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
-    // A degenerate range would ask for lines without end.
-    (first..=last.min(first + 100)).map(|index| GridMark { value: index as f64 * step, step_size: step }).collect()
+    let step = round_step(wanted);
+    multiples(input.bounds.into(), step).map(|value| GridMark { value, step_size: step }).collect()
 }
 
 /// Enough digits for an axis.
@@ -297,8 +311,8 @@ fn short_number(value: f64) -> String {
         0.0 => "0".to_owned(),
         s if s >= 10_000.0 => format!("{:.0}k", value / 1000.0),
         s if s >= 100.0 => format!("{value:.0}"),
-        s if s >= 1.0 => trimmed(format!("{value:.1}")),
-        s if s >= 0.001 => trimmed(format!("{value:.3}")),
+        s if s >= 1.0 => trimmed(&format!("{value:.1}")).to_owned(),
+        s if s >= 0.001 => trimmed(&format!("{value:.3}")).to_owned(),
         _ => format!("{value:.0e}"),
     }
 }
@@ -307,11 +321,6 @@ fn short_number(value: f64) -> String {
 pub fn decimals(value: f64, digits: usize) -> String {
     let size = value.abs();
     if size > 0.0 && size < 0.1f64.powi(digits as i32) { format!("{value:.1e}") } else { format!("{value:.digits$}") }
-}
-
-/// Without zeros at the end.
-fn trimmed(text: String) -> String {
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::train_form::TrainForm;
 use super::train_queue::QueuePage;
 use super::train_run::RunPage;
 use super::train_samples::SamplesPage;
+use super::welcome;
 use crate::dataset::{Dataset, Split};
 use crate::session::Command;
 use crate::session::CommandDone;
@@ -27,6 +28,9 @@ use crate::session::Session;
 use crate::session::Settings;
 use crate::train::TrainConfig;
 use crate::train::overfit::DEFAULT_STEPS;
+
+/// Why a page of this workspace needs a dataset.
+pub const NO_IMAGES: &str = "A detector learns from labelled images: open some first";
 
 /// What the right side shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +116,11 @@ impl TrainPanel {
         self.page = page;
     }
 
+    /// Notes that are typed and not kept yet, once their field is left; asked for after drawing.
+    pub fn unsaved_notes(&mut self, session: &Session) -> Option<Command> {
+        self.compare.unsaved_notes(session)
+    }
+
     /// Shows the whole run again in all plots.
     pub fn reset_zoom(&mut self) {
         self.run.reset_zoom();
@@ -191,6 +200,8 @@ impl TrainPanel {
             },
         );
         ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
+            // The scroll bar lies on nothing.
+            ui.set_max_width(ui.available_width() - 10.0);
             ui.label(RichText::new("New training").heading().color(palette(ui).strong));
             ui.scope(|ui| {
                 ui.spacing_mut().item_spacing.y = 10.0;
@@ -230,11 +241,7 @@ impl TrainPanel {
 
 fn no_run_ui(ui: &mut Ui, view: &mut View<'_>) {
     if view.session.dataset.is_none() {
-        controls::empty_state(ui, "No dataset is open", "A detector learns from labelled images: open some first", |ui| {
-            if controls::action_button(ui, Action::Open, Action::Open.unavailable(view.session)) {
-                view.act(Action::Open);
-            }
-        });
+        welcome::no_dataset_ui(ui, view, NO_IMAGES);
         return;
     }
     let text = "Loss curves, average precision and speed appear here while the detector learns. You can go on working in the other workspaces meanwhile";

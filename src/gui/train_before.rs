@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use egui::{Color32, ColorImage, RichText, ScrollArea, TextureHandle, TextureOptions, Ui, vec2};
-use egui_plot::{Line, Plot};
+use egui_plot::PlotPoint;
 
 use super::action::Action;
 use super::app::View;
 use super::controls::{self, counted, thousands};
+use super::curves::{self, NamedLine};
+use super::plots::Along;
 use super::textures::Look;
 use super::theme::{self, palette};
+use super::train::NO_IMAGES;
 use super::train_run::sentence;
+use super::welcome;
 use crate::dataset::Split;
 use crate::dataset::check::Severity;
 use crate::media::Picture;
@@ -41,11 +45,7 @@ impl BeforePage {
     /// Draws the page; `config` is the run that the form describes, `problem` why it cannot start.
     pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>, config: Option<&TrainConfig>, problem: Option<&'static str>) {
         let Some(open) = &view.session.dataset else {
-            controls::empty_state(ui, "No dataset is open", "A detector learns from labelled images: open some first", |ui| {
-                if controls::action_button(ui, Action::Open, Action::Open.unavailable(view.session)) {
-                    view.act(Action::Open);
-                }
-            });
+            welcome::no_dataset_ui(ui, view, NO_IMAGES);
             return;
         };
         self.count(open);
@@ -161,8 +161,12 @@ impl BeforePage {
     }
 }
 
-/// Batches that a run has kept.
+/// Batches that the run that is shown has kept; it need not be of the open dataset.
 fn kept_batches_ui(ui: &mut Ui, view: &mut View<'_>, run: &RunView) {
+    if !run.batch_pictures.is_empty() {
+        let name = run.dir.as_ref().and_then(|dir| dir.file_name()).map(|name| name.to_string_lossy().into_owned());
+        controls::note(ui, format!("From run {}", name.unwrap_or_default()));
+    }
     for path in &run.batch_pictures {
         let width = ui.available_width();
         if let Look::Shown(shown) = view.textures.picture(path, width * ui.pixels_per_point(), false) {
@@ -247,17 +251,8 @@ fn overfit_ui(ui: &mut Ui, view: &mut View<'_>, problem: Option<&'static str>) {
 }
 
 fn losses_ui(ui: &mut Ui, report: &OverfitReport, color: Color32) {
-    let points: Vec<[f64; 2]> = report.losses.iter().enumerate().map(|(step, loss)| [step as f64 + 1.0, f64::from(*loss)]).collect();
-    ui.visuals_mut().override_text_color = Some(palette(ui).weak);
-    Plot::new("overfit losses")
-        .height(110.0)
-        .show_background(false)
-        .allow_scroll(false)
-        .allow_zoom(false)
-        .allow_drag(false)
-        .allow_boxed_zoom(false)
-        .include_y(0.0)
-        .grid_color(palette(ui).border)
-        .y_axis_min_width(34.0)
-        .show(ui, |plot| plot.line(Line::new("loss", points).color(color).width(2.0)));
+    let points = report.losses.iter().enumerate().map(|(step, loss)| PlotPoint::new(step as f64 + 1.0, f64::from(*loss)));
+    let points: Vec<PlotPoint> = points.collect();
+    let line = NamedLine { name: "loss", color, points: &points };
+    curves::quantity_ui(ui, "overfit losses", Along::Steps, [line].into_iter(), 110.0);
 }

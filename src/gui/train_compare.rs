@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egui::{Color32, Frame, Grid, Margin, Panel, Rect, RichText, ScrollArea, Sense, TextEdit, Ui, WidgetInfo, pos2, vec2};
+use egui_plot::PlotPoint;
 
 use super::app::View;
 use super::controls;
-use super::curves::{self, RunLine};
+use super::curves::{self, NamedLine};
+use super::plots::Along;
 use super::theme::{self, palette};
 use crate::session::Command;
 use crate::session::JobKind;
@@ -28,6 +30,9 @@ pub struct ComparePage {
     read: Vec<PathBuf>,
     /// Notes as they are typed, by run.
     drafts: HashMap<PathBuf, Draft>,
+    /// The run whose notes have the focus in this frame.
+    typed: Option<PathBuf>,
+    shown: Shown,
 }
 
 /// Notes as they are typed.
@@ -35,6 +40,52 @@ struct Draft {
     text: String,
     /// What the file holds, or will hold.
     kept: String,
+    /// What was in the file when it was read last.
+    read: String,
+}
+
+impl Draft {
+    fn new(notes: &str) -> Self {
+        Self { text: notes.to_owned(), kept: notes.to_owned(), read: notes.to_owned() }
+    }
+
+    /// Takes in what the file holds; a text that a person has changed stays.
+    fn follow(&mut self, notes: &str) {
+        if self.read == notes {
+            return;
+        }
+        if self.text == self.kept {
+            notes.clone_into(&mut self.text);
+        }
+        notes.clone_into(&mut self.kept);
+        notes.clone_into(&mut self.read);
+    }
+}
+
+/// What is worked out once for the runs that are compared.
+#[derive(Default)]
+struct Shown {
+    of: Vec<Arc<ComparedRun>>,
+    names: Vec<String>,
+    /// For each quantity the points of each run.
+    lines: Vec<Vec<Vec<PlotPoint>>>,
+    /// Settings that differ, as [`past_runs::differences`] gives them.
+    differences: Vec<(String, Vec<String>)>,
+}
+
+impl Shown {
+    fn follow(&mut self, runs: &[Arc<ComparedRun>]) {
+        if self.of.len() == runs.len() && self.of.iter().zip(runs).all(|(shown, run)| Arc::ptr_eq(shown, run)) {
+            return;
+        }
+        let lines = |quantity: &Quantity| runs.iter().map(|run| points(run, quantity)).collect();
+        *self = Self {
+            of: runs.to_vec(),
+            names: runs.iter().map(|run| run.name()).collect(),
+            lines: QUANTITIES.iter().map(lines).collect(),
+            differences: past_runs::differences(&runs.iter().map(|run| &**run).collect::<Vec<_>>()),
+        };
+    }
 }
 
 /// A curve that is compared.
@@ -63,11 +114,14 @@ impl ComparePage {
 
     /// Draws the page for the runs below `project`.
     pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>, project: &Path) {
-        self.ask(view, project);
-        let runs = match &view.session.past_runs {
-            Some((listed, runs)) if listed == project => runs.as_slice(),
-            _ => &[],
-        };
+        self.ask(ui, view, project);
+        let mut runs: &[PastRun] = &[];
+        if let Some((listed, past_runs)) = &view.session.past_runs
+            && listed == project
+        {
+            runs = past_runs;
+            self.picked.retain(|dir| runs.iter().any(|run| run.dir == *dir));
+        }
         let frame = Frame::new().inner_margin(Margin { left: 0, right: 10, top: 0, bottom: 0 });
         Panel::left("past runs").frame(frame).default_size(250.0).size_range(200.0..=360.0).show_separator_line(false).show(ui, |ui| {
             controls::section_with(ui, "Runs", |ui| {
@@ -88,22 +142,25 @@ impl ComparePage {
             ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
                 ui.set_max_width(ui.available_width() - 10.0);
                 ui.spacing_mut().item_spacing.y = theme::GAP;
-                curves_ui(ui, compared);
+                self.shown.follow(compared);
+                curves_ui(ui, &self.shown);
                 controls::card(ui).show(ui, |ui| figures_ui(ui, view, compared));
-                controls::card(ui).show(ui, |ui| settings_ui(ui, compared));
-                controls::card(ui).show(ui, |ui| self.notes_ui(ui, view, compared));
+                controls::card(ui).show(ui, |ui| settings_ui(ui, &self.shown));
+                controls::card(ui).show(ui, |ui| self.notes_ui(ui, compared));
                 ui.add_space(6.0);
             });
         });
     }
 
     /// Asks for what is shown and not read yet.
-    fn ask(&mut self, view: &mut View<'_>, project: &Path) {
-        if self.listed.as_deref() != Some(project) && !view.session.is_running(JobKind::ListRuns) {
+    fn ask(&mut self, ui: &Ui, view: &mut View<'_>, project: &Path) {
+        // Not at every key while a folder is typed.
+        if self.listed.as_deref() != Some(project) && !view.session.is_running(JobKind::ListRuns) && !ui.ctx().text_edit_focused() {
             self.listed = Some(project.to_path_buf());
             view.ask(Command::ListRuns(project.to_path_buf()));
         }
-        if self.read != self.picked && !view.session.is_running(JobKind::CompareRuns) {
+        let is_busy = view.session.is_running(JobKind::CompareRuns) || view.session.is_running(JobKind::SaveNotes);
+        if self.read != self.picked && !is_busy {
             self.read.clone_from(&self.picked);
             view.ask(Command::CompareRuns(self.picked.clone()));
         }
@@ -126,21 +183,35 @@ impl ComparePage {
         });
     }
 
-    fn notes_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, runs: &[Arc<ComparedRun>]) {
+    /// Keeps notes that differ from their file and are not typed in. Asked for once after drawing, whether this page is shown or
+    /// not, so that nothing is lost when it is left; one file after another.
+    pub fn unsaved_notes(&mut self, session: &Session) -> Option<Command> {
+        let typed = self.typed.take();
+        // What is read while it is written may be the text of before.
+        if session.is_running(JobKind::SaveNotes) || session.is_running(JobKind::CompareRuns) {
+            return None;
+        }
+        let is_unsaved = |(dir, draft): &(&PathBuf, &mut Draft)| draft.text != draft.kept && typed.as_ref() != Some(*dir);
+        let (dir, draft) = self.drafts.iter_mut().find(is_unsaved)?;
+        draft.kept.clone_from(&draft.text);
+        Some(Command::SaveNotes { dir: dir.clone(), text: draft.text.clone() })
+    }
+
+    fn notes_ui(&mut self, ui: &mut Ui, runs: &[Arc<ComparedRun>]) {
         ui.set_width(ui.available_width());
         controls::section(ui, "Notes");
         for (index, run) in runs.iter().enumerate() {
             let dir = &run.saved.dir;
             ui.horizontal(|ui| controls::key(ui, run_color(ui, index), &run.name()));
-            let draft = self.drafts.entry(dir.clone()).or_insert_with(|| Draft { text: run.notes.clone(), kept: run.notes.clone() });
+            let draft = self.drafts.entry(dir.clone()).or_insert_with(|| Draft::new(&run.notes));
+            draft.follow(&run.notes);
             let edit = TextEdit::multiline(&mut draft.text)
                 .hint_text("What was tried, and what came of it")
                 .desired_rows(2)
                 .desired_width(f32::INFINITY);
             let response = ui.add(edit).accessible_name(format!("Notes on {}", run.name()));
-            if response.lost_focus() && draft.text != draft.kept {
-                draft.kept.clone_from(&draft.text);
-                view.ask(Command::SaveNotes { dir: dir.clone(), text: draft.text.clone() });
+            if response.has_focus() {
+                self.typed = Some(dir.clone());
             }
         }
         controls::note(ui, "Kept as notes.md in the run's folder");
@@ -182,30 +253,27 @@ fn day(time: &str) -> &str {
     time.split('T').next().unwrap_or_default()
 }
 
-fn curves_ui(ui: &mut Ui, runs: &[Arc<ComparedRun>]) {
+fn curves_ui(ui: &mut Ui, shown: &Shown) {
     let n_columns = if ui.available_width() > 1000.0 { 3 } else { 2 };
-    let names: Vec<String> = runs.iter().map(|run| run.name()).collect();
-    for row in QUANTITIES.chunks(n_columns) {
+    let rows = QUANTITIES.chunks(n_columns).zip(shown.lines.chunks(n_columns));
+    for (quantities, lines) in rows {
         ui.columns(n_columns, |columns| {
-            for (ui, quantity) in columns.iter_mut().zip(row) {
+            for ((ui, quantity), lines) in columns.iter_mut().zip(quantities).zip(lines) {
                 controls::card(ui).inner_margin(Margin::symmetric(12, 8)).show(ui, |ui| {
                     ui.label(RichText::new(quantity.title).text_style(theme::strong()).color(palette(ui).strong));
-                    let lines = runs.iter().zip(&names).enumerate().map(|(index, (run, name))| RunLine {
-                        name,
-                        color: run_color(ui, index),
-                        points: points(run, quantity),
-                    });
-                    let lines = lines.collect();
-                    curves::runs_ui(ui, quantity.title, lines, 150.0);
+                    let colors = &palette(ui).runs;
+                    let lines = lines.iter().zip(&shown.names).zip(colors.iter().cycle());
+                    let lines = lines.map(|((points, name), color)| NamedLine { name, color: *color, points });
+                    curves::quantity_ui(ui, quantity.title, Along::Epochs, lines, 150.0);
                 });
             }
         });
     }
 }
 
-fn points(run: &ComparedRun, quantity: &Quantity) -> Vec<[f64; 2]> {
-    let epochs = run.saved.epochs.iter().map(|epoch| [epoch.epoch as f64 + 1.0, (quantity.value)(epoch)]);
-    epochs.filter(|point| point[1].is_finite()).collect()
+fn points(run: &ComparedRun, quantity: &Quantity) -> Vec<PlotPoint> {
+    let epochs = run.saved.epochs.iter().map(|epoch| PlotPoint::new(epoch.epoch as f64 + 1.0, (quantity.value)(epoch)));
+    epochs.filter(|point| point.y.is_finite()).collect()
 }
 
 /// The names of the runs as the head of a table.
@@ -272,11 +340,10 @@ fn best_epoch(epochs: &[EpochReport]) -> Option<&EpochReport> {
 }
 
 /// The settings in which the runs differ.
-fn settings_ui(ui: &mut Ui, runs: &[Arc<ComparedRun>]) {
+fn settings_ui(ui: &mut Ui, Shown { of: runs, differences, .. }: &Shown) {
     ui.set_width(ui.available_width());
     controls::section(ui, "Settings that differ");
-    let rows = past_runs::differences(&runs.iter().map(|run| &**run).collect::<Vec<_>>());
-    if rows.is_empty() {
+    if differences.is_empty() {
         controls::weak(
             ui,
             if runs.len() < 2 { "Pick a second run to see how they differ" } else { "None: these runs have the same settings" },
@@ -285,10 +352,10 @@ fn settings_ui(ui: &mut Ui, runs: &[Arc<ComparedRun>]) {
     }
     table(ui, "settings", |ui| {
         head_ui(ui, runs);
-        for (name, values) in rows {
+        for (name, values) in differences {
             controls::weak(ui, name);
             for value in values {
-                ui.add(egui::Label::new(shortened(&value)).selectable(true)).on_hover_text(value);
+                ui.add(egui::Label::new(shortened(value)).selectable(true)).on_hover_text(value);
             }
             ui.end_row();
         }
@@ -323,6 +390,38 @@ mod tests {
         };
         assert_eq!(best_epoch(&[epoch(0, 0.1), epoch(1, 0.4), epoch(2, 0.3)]).map(|epoch| epoch.epoch), Some(1));
         assert!(best_epoch(&[]).is_none());
+    }
+
+    #[test]
+    fn notes_follow_their_file_until_a_person_changes_them() {
+        let mut draft = Draft::new("old");
+        draft.follow("new");
+        assert_eq!((draft.text.as_str(), draft.kept.as_str()), ("new", "new"));
+        draft.text = "mine".to_owned();
+        draft.follow("theirs");
+        assert_eq!((draft.text.as_str(), draft.kept.as_str()), ("mine", "theirs"));
+        // Kept, and not read yet: the text of before does not come back.
+        draft.kept = "mine".to_owned();
+        draft.follow("theirs");
+        draft.follow("mine");
+        assert_eq!((draft.text.as_str(), draft.kept.as_str()), ("mine", "mine"));
+    }
+
+    #[test]
+    fn curves_and_differences_are_worked_out_once_for_the_same_runs() {
+        let run = |lr0: &str| {
+            let settings = vec![("hyp.lr0".to_owned(), lr0.to_owned())];
+            Arc::new(ComparedRun { settings, ..ComparedRun::default() })
+        };
+        let mut shown = Shown::default();
+        let runs = [run("0.01"), run("0.02")];
+        shown.follow(&runs);
+        assert_eq!((shown.lines.len(), shown.lines[0].len(), shown.differences.len()), (QUANTITIES.len(), 2, 1));
+        shown.differences.clear();
+        shown.follow(&runs);
+        assert!(shown.differences.is_empty(), "worked out again");
+        shown.follow(&[runs[1].clone(), runs[0].clone()]);
+        assert_eq!(shown.differences[0].1, ["0.02", "0.01"]);
     }
 
     #[test]

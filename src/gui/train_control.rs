@@ -10,6 +10,7 @@ use super::controls::{self, thousands};
 use super::theme::{self, Palette, palette};
 use crate::session::Command;
 use crate::session::JobKind;
+use crate::session::RunView;
 use crate::session::Session;
 use crate::train::{ResumeRequest, TrainOrder};
 
@@ -78,10 +79,19 @@ fn words(session: &Session) -> String {
         State::Stopping => "Stopping after this step".to_owned(),
         State::Diverged => format!("Ran away at {place}"),
         State::Stopped => format!("Stopped at {place}"),
-        State::Ended => format!("Done: {} epochs, {} steps", thousands(n_epochs), thousands(step)),
+        State::Ended => match session.run.as_ref().and_then(ended_early) {
+            Some(done) => format!("Ended early: {} of {} epochs", thousands(done), thousands(n_epochs)),
+            None => format!("Done: {} epochs, {} steps", thousands(n_epochs), thousands(step)),
+        },
         State::Followed => format!("Another program trains this run: {place}"),
         State::Unfinished => format!("Not finished: last seen at {place}"),
     }
+}
+
+/// The epochs that were done, where a run ended by itself before all were.
+fn ended_early(run: &RunView) -> Option<usize> {
+    let summary = run.summary.as_ref()?;
+    (!summary.stopped && summary.epochs_done < run.epochs_wanted).then_some(summary.epochs_done)
 }
 
 /// What an action tells the running training.
@@ -135,6 +145,7 @@ impl ControlBar {
         match State::of(session) {
             State::Stopped | State::Unfinished | State::Diverged if run.dir.is_some() => None,
             State::Ended if run.dir.is_some() && self.epochs > run.epochs_wanted => None,
+            State::Ended if ended_early(run).is_some() => Some("No epoch was better for long: give it more epochs to go on"),
             State::Ended => Some("All its epochs are done: give it more to go on"),
             State::Followed => Some("Another program trains it"),
             _ => Some("There is no run that could go on"),

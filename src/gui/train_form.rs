@@ -157,7 +157,11 @@ impl TrainForm {
             Preset::Small => add("--hyp", "small"),
             Preset::FineTune => add("--hyp", "fine-tune"),
             Preset::ScratchHigh => add("--hyp", "scratch-high"),
-            Preset::File => add("--hyp", &shell_word(self.hyp_file.trim())),
+            Preset::File => {
+                if let Some(path) = path_of(&self.hyp_file) {
+                    add("--hyp", &word(&path));
+                }
+            }
         }
         for (key, value) in &self.changes {
             let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
@@ -169,7 +173,9 @@ impl TrainForm {
         if *seed != 0 {
             add("--seed", &seed.to_string());
         }
-        add("--project", &shell_word(self.project.trim()));
+        if let Some(project) = path_of(&self.project) {
+            add("--project", &word(&project));
+        }
         add("--name", &shell_word(self.name.trim()));
         line
     }
@@ -385,7 +391,9 @@ mod tests {
             device: Device::Cuda(1),
             is_batch_auto: true,
             preset: Preset::File,
-            hyp_file: "my hyp.yaml".to_owned(),
+            // As pasted from a file manager.
+            hyp_file: "\"my hyp.yaml\"".to_owned(),
+            project: " '/data/my runs' ".to_owned(),
             changes,
             options: RunOptions { close_mosaic: 5, single_cls: true, ..RunOptions::default() },
             seed: 7,
@@ -394,7 +402,7 @@ mod tests {
         assert_eq!(
             form.command_line(Path::new("d")),
             "boxwright train --data d --model yolov9-t --epochs 50 --batch auto --imgsz 320 --device 1 --hyp 'my hyp.yaml' \
-             --set lr0=0.001 --set optimizer=sgd --close-mosaic 5 --single-cls --seed 7 --project runs --name exp"
+             --set lr0=0.001 --set optimizer=sgd --close-mosaic 5 --single-cls --seed 7 --project '/data/my runs' --name exp"
         );
     }
 

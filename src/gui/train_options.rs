@@ -54,7 +54,7 @@ impl RunOptions {
         is_wrong.then_some("Freeze takes a count of layers, a list of layers, or parts of names, not both")
     }
 
-    /// The run with these options. `has_weights`: it starts from weights.
+    /// The run with these options; partial weights are allowed only where it starts from weights.
     pub fn apply(&self, config: TrainConfig) -> TrainConfig {
         let Self { close_mosaic, single_cls, min_items, image_weights, multi_scale, patience, save_period, noval, allow_broken, .. } =
             *self;
@@ -74,7 +74,7 @@ impl RunOptions {
         }
     }
 
-    /// The words of the command line for what was changed.
+    /// The words of the command line for what was changed. `has_weights`: the run starts from weights.
     pub fn words(&self, has_weights: bool) -> Vec<String> {
         let plain = Self::default();
         let mut words = Vec::new();

@@ -8,6 +8,7 @@ use super::controls::{self, counted};
 use super::theme::{self, palette};
 use crate::session::Command;
 use crate::session::QueuedRun;
+use crate::train::sweep::FIELDS;
 use crate::train::{SweepAxis, SweepRequest, SweepRow, TrainConfig};
 
 /// What the page remembers between frames.
@@ -31,9 +32,6 @@ impl Default for QueuePage {
         Self { axes: vec![axis], is_random: false, n_random: 8, checked: None }
     }
 }
-
-/// Fields of the run that can be varied beside hyper-parameters.
-const FIELDS: [&str; 5] = ["model", "epochs", "batch", "imgsz", "seed"];
 
 impl QueuePage {
     /// Draws the page; `config` is the run that the form describes, `keys` the hyper-parameters that there are.
@@ -94,8 +92,10 @@ impl QueuePage {
             self.axes.remove(index);
         }
         ui.horizontal(|ui| {
-            if ui.button("Vary another").on_hover_text("Add a value that is varied, too").clicked() {
-                self.axes.push(Axis { key: "seed".to_owned(), values: String::new() });
+            let new = self.new_key(keys).map(str::to_owned);
+            let response = ui.add_enabled(new.is_some(), Button::new("Vary another")).on_hover_text("Add a value that is varied, too");
+            if let Some(key) = new.filter(|_| response.on_disabled_hover_text("Everything is varied already").clicked()) {
+                self.axes.push(Axis { key, values: String::new() });
             }
             ui.add_space(8.0);
             ui.checkbox(&mut self.is_random, "Only some, drawn at random").on_hover_text("For grids that are too large to try whole");
@@ -109,6 +109,12 @@ impl QueuePage {
             }
             _ => {}
         }
+    }
+
+    /// A key that is not varied yet.
+    fn new_key<'a>(&self, keys: &'a [String]) -> Option<&'a str> {
+        let all = ["seed"].into_iter().chain(FIELDS).chain(keys.iter().map(String::as_str));
+        all.into_iter().find(|key| self.axes.iter().all(|axis| axis.key != *key))
     }
 
     fn request(&self, config: &TrainConfig) -> SweepRequest {
@@ -254,5 +260,17 @@ mod tests {
         page.axes[0].values = "fast".to_owned();
         let wrong = page.request(&config);
         assert!(page.check(&wrong).unwrap_err().contains("lr0"));
+    }
+
+    #[test]
+    fn a_key_is_varied_once() {
+        let mut page = QueuePage::default();
+        let keys = ["lr0".to_owned(), "lrf".to_owned()];
+        for wanted in ["seed", "model", "epochs", "batch", "imgsz", "lrf"] {
+            let key = page.new_key(&keys).unwrap().to_owned();
+            assert_eq!(key, wanted);
+            page.axes.push(Axis { key, values: "1".to_owned() });
+        }
+        assert_eq!(page.new_key(&keys), None);
     }
 }

@@ -26,13 +26,16 @@ pub struct RunPage {
     shown: Vec<PlotKind>,
     is_zoomed: bool,
     resets: bool,
+    /// The file that was written last, of the run in this folder.
     saved: Option<PathBuf>,
+    saved_of: Option<PathBuf>,
 }
 
 impl Default for RunPage {
     fn default() -> Self {
         let shown = vec![PlotKind::Losses, PlotKind::AveragePrecision, PlotKind::LearningRate, PlotKind::Gradient, PlotKind::Speed];
-        Self { curves: Curves::default(), style: CurveStyle::default(), shown, is_zoomed: false, resets: false, saved: None }
+        let (curves, style) = (Curves::default(), CurveStyle::default());
+        Self { curves, style, shown, is_zoomed: false, resets: false, saved: None, saved_of: None }
     }
 }
 
@@ -54,6 +57,10 @@ impl RunPage {
     pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>, run: &RunView) {
         if self.curves.update(run, self.style.smoothing) {
             ui.ctx().request_repaint();
+        }
+        if self.saved_of != run.dir {
+            self.saved_of.clone_from(&run.dir);
+            self.saved = None;
         }
         let height = ui.available_height();
         ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {

@@ -9,6 +9,7 @@ use serde_json::{Map, Number, Value};
 
 use super::controls;
 use super::theme::palette;
+use crate::media::chart::trimmed;
 
 /// What settings are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,8 +238,7 @@ fn value_ui(ui: &mut Ui, setting: &Setting<'_>, value: &mut Value) {
 
 /// Six decimals without zeros at the end.
 fn plain(number: f64) -> String {
-    let text = format!("{number:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    trimmed(&format!("{number:.6}")).to_owned()
 }
 
 #[cfg(test)]

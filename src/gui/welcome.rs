@@ -1,4 +1,4 @@
-//! The first screen: ways to a dataset.
+//! Ways to a dataset: the first screen, and what pages show while none is open.
 
 use std::path::Path;
 
@@ -117,6 +117,15 @@ fn sample_ui(ui: &mut Ui, view: &mut View<'_>) {
         ui.add_space(4.0);
         if controls::action_button(ui, Action::OpenSample, Action::OpenSample.unavailable(view.session)) {
             view.act(Action::OpenSample);
+        }
+    });
+}
+
+/// What a page shows that needs a dataset; `text` says what for.
+pub fn no_dataset_ui(ui: &mut Ui, view: &mut View<'_>, text: &str) {
+    controls::empty_state(ui, "No dataset is open", text, |ui| {
+        if controls::action_button(ui, Action::Open, Action::Open.unavailable(view.session)) {
+            view.act(Action::Open);
         }
     });
 }

@@ -125,13 +125,113 @@ fn a_part_of_the_run_is_shown_until_the_whole_is_asked_for() {
 }
 
 #[test]
-fn runs_are_picked_compared_and_noted() {
-    let mut setup = train(SIZE, |session, dir| {
-        for (name, lr0) in [("first", 0.01), ("second", 0.002)] {
-            fixture::write_run(&dir.join("runs").join(name), lr0);
+fn every_key_of_the_learning_rates_has_room() {
+    for size in [[1280.0, 800.0], [1920.0, 1080.0]] {
+        let setup = train(size, |session, _| session.run = Some(fixture::run(60, 38)));
+        for name in ["weights", "batch norm", "biases"] {
+            let key = setup.harness.query_all_by_role(Role::Label).find(|node| node.value().is_some_and(|text| text.starts_with(name)));
+            assert!(key.is_some(), "{name} at {size:?}");
         }
-        session.past_runs = Some(("runs".into(), boxwright::train::past_runs::list(&dir.join("runs")).unwrap()));
-    });
+    }
+}
+
+#[test]
+fn what_was_saved_of_a_run_is_told_until_another_begins() {
+    let mut setup = train(SIZE, |session, _| session.run = Some(fixture::run(60, 12)));
+    setup.done(CommandDone::ChartSaved("runs/parts/report/loss.svg".into()));
+    setup.harness.get_by_label("Saved runs/parts/report/loss.svg");
+    setup.harness.state_mut().app().session.run.as_mut().unwrap().dir = None;
+    setup.harness.run_steps(3);
+    assert!(setup.harness.query_by_label_contains("Saved runs").is_none());
+}
+
+/// Two runs below the folder of runs.
+fn write_runs(session: &mut Session, dir: &Path) {
+    for (name, lr0) in [("first", 0.01), ("second", 0.002)] {
+        fixture::write_run(&dir.join("runs").join(name), lr0);
+    }
+    session.past_runs = Some(("runs".into(), boxwright::train::past_runs::list(&dir.join("runs")).unwrap()));
+}
+
+impl Setup {
+    /// Picks both runs, as if they had been read.
+    fn compare(&mut self) {
+        self.click("Compare");
+        self.click("run first");
+        self.click("run second");
+        let dirs = ["first", "second"].map(|name| self.dir.path().join("runs").join(name));
+        let runs = dirs.map(|dir| std::sync::Arc::new(boxwright::train::ComparedRun::read(&dir).unwrap()));
+        self.harness.state_mut().app().session.compared = runs.into();
+        self.harness.run_steps(3);
+        self.asked();
+    }
+
+    fn type_notes(&mut self, name: &str, text: &str) {
+        let label = format!("Notes on {name}");
+        self.harness.get_by_label(&label).focus();
+        self.harness.run_steps(2);
+        self.harness.get_by_label(&label).type_text(text);
+        self.harness.run_steps(2);
+    }
+}
+
+#[test]
+fn notes_are_kept_when_the_page_or_the_window_is_left_while_typing() {
+    let mut setup = train(SIZE, write_runs);
+    setup.compare();
+    setup.type_notes("second", "slower");
+    assert_eq!(setup.asked(), [""; 0], "it is still typed");
+    setup.harness.key_press_modifiers(egui::Modifiers::COMMAND, Key::Num1);
+    setup.harness.run_steps(3);
+    let asked = setup.asked();
+    assert!(asked.len() == 1 && asked[0].contains("SaveNotes") && asked[0].contains("text: \"slower\""), "{asked:#?}");
+
+    setup.harness.state_mut().app().window.workspace = Workspace::Train;
+    setup.harness.run_steps(2);
+    setup.type_notes("first", "good");
+    setup.harness.state_mut().app().close();
+    let kept = std::fs::read_to_string(setup.dir.path().join("runs/first/notes.md")).unwrap();
+    assert_eq!(kept, "good");
+}
+
+#[test]
+fn runs_of_another_folder_are_picked_no_more_and_folders_are_not_listed_while_typed() {
+    let mut setup = train(SIZE, write_runs);
+    setup.compare();
+    setup.harness.get_by_label("hyp.lr0");
+    setup.harness.get_by_role_and_label(Role::TextInput, "Runs folder").focus();
+    setup.harness.run_steps(2);
+    setup.harness.get_by_role_and_label(Role::TextInput, "Runs folder").type_text("/old");
+    setup.harness.run_steps(3);
+    assert_eq!(setup.asked(), [""; 0]);
+    setup.harness.key_press(Key::Enter);
+    setup.harness.run_steps(3);
+    let asked = setup.asked();
+    assert!(asked.len() == 1 && asked[0].starts_with("ListRuns(\"") && asked[0].contains("/old"), "{asked:#?}");
+    let listed = asked[0].trim_start_matches("ListRuns(\"").trim_end_matches("\")").to_owned();
+    setup.harness.state_mut().app().session.past_runs = Some((listed.into(), Vec::new()));
+    setup.harness.run_steps(3);
+    assert_eq!(setup.asked(), ["CompareRuns([])"]);
+    assert!(setup.harness.query_by_label("hyp.lr0").is_none());
+    setup.harness.get_by_label("No runs yet");
+}
+
+#[test]
+fn a_run_that_is_opened_is_shown() {
+    let mut setup = train(SIZE, write_runs);
+    setup.compare();
+    let app = setup.harness.state_mut().app();
+    app.session.run = Some(fixture::run(60, 12));
+    let run = boxwright::train::SavedRun::read(&setup.dir.path().join("runs/second")).unwrap();
+    let app = setup.harness.state_mut().app();
+    app.window.on_event(&Event::RunOpened(Box::new(run)), &app.session);
+    setup.harness.run_steps(3);
+    setup.harness.get_by_label("Menu of Loss");
+}
+
+#[test]
+fn runs_are_picked_compared_and_noted() {
+    let mut setup = train(SIZE, write_runs);
     setup.click("Compare");
     assert_eq!(setup.asked(), ["ListRuns(\"runs\")"]);
     setup.click("run first");
@@ -217,6 +317,16 @@ fn a_stopped_run_goes_on_and_a_finished_one_gets_more_epochs() {
 }
 
 #[test]
+fn a_run_that_ended_early_says_so() {
+    let setup = train(SIZE, |session, _| {
+        let mut run = fixture::run(100, 40);
+        run.summary = Some(boxwright::train::TrainSummary { epochs_done: 40, ..fixture::summary() });
+        session.run = Some(run);
+    });
+    setup.harness.get_by_label("Ended early: 40 of 100 epochs");
+}
+
+#[test]
 fn a_run_whose_numbers_ran_away_names_step_and_images_and_rewinds() {
     let mut setup = train(SIZE, |session, _| {
         let mut run = fixture::run(60, 12);
@@ -247,6 +357,11 @@ fn before_the_start_batches_are_shown_one_is_tried_and_findings_lead_to_the_chec
     setup.harness.run_steps(2);
     setup.harness.get_by_label("learns");
     setup.harness.get_by_label_contains(" in the labels");
+    let mut run = fixture::run(60, 12);
+    run.batch_pictures = vec!["runs/parts/report/train_batch0.jpg".into()];
+    setup.harness.state_mut().app().session.run = Some(run);
+    setup.harness.run_steps(2);
+    setup.harness.get_by_label("From run parts");
     setup.click("Look");
     assert_eq!(setup.harness.state_mut().app().window.workspace, Workspace::Check);
 }
@@ -290,6 +405,17 @@ fn runs_wait_move_and_leave_and_a_sweep_is_started() {
     assert!(setup.asked()[0].starts_with("Enqueue(TrainConfig"));
     setup.harness.get_by_label("step 12 of epoch 0: the loss is NaN");
     fixture::write_field(&mut setup.harness, Role::TextInput, "Values 1", "0.01, 0.001");
+    setup.click("Vary another");
+    setup.harness.get_by_role_and_label(Role::ComboBox, "Varied value 2").click();
+    setup.harness.run_steps(2);
+    setup.harness.get_by_role_and_label(Role::Button, "lr0").click_accesskit();
+    setup.harness.run_steps(3);
+    fixture::write_field(&mut setup.harness, Role::TextInput, "Values 2", "0.02");
+    setup.harness.get_by_label_contains("\"lr0\" is varied twice");
+    setup.click("Start sweep");
+    assert_eq!(setup.asked(), [""; 0]);
+    setup.harness.get_all_by_label("Remove").last().unwrap().click();
+    setup.harness.run_steps(3);
     setup.click("Start 2 runs");
     let asked = setup.asked();
     assert!(asked.len() == 1 && asked[0].starts_with("Sweep(SweepRequest") && asked[0].contains("key: \"lr0\""), "{asked:#?}");

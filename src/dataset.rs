@@ -4,6 +4,7 @@ pub mod check;
 pub mod convert;
 pub mod data_yaml;
 mod edge;
+pub mod edit;
 pub mod fix;
 mod journal;
 pub mod label;

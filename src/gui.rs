@@ -11,6 +11,7 @@ pub mod controls;
 pub mod curves;
 pub mod data;
 pub mod detect;
+pub mod editor;
 pub mod export;
 pub mod grid;
 pub mod help;

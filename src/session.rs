@@ -10,6 +10,7 @@ mod bench_gpu;
 pub mod command;
 pub mod device;
 pub mod doctor;
+mod editing;
 pub mod event;
 pub mod failure;
 pub mod job;
@@ -38,6 +39,7 @@ pub use queue::{Queue, QueuedRun};
 pub use settings::{Settings, ThemeChoice};
 
 use crate::dataset::check::CheckReport;
+use crate::dataset::edit::Mark;
 use crate::dataset::fix::Receipt;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
@@ -48,12 +50,36 @@ use crate::train::{ComparedRun, Hyp, PastRun};
 use crate::train::{SweepRow, TrainEvent, TrainOrder, TrainPlan, TrainSummary, ValReport};
 use job::RunningJob;
 
-/// The open dataset with everything that was read of it.
+/// The open dataset with everything that was read of it. What changes is replaced, never changed in place, so that panels see
+/// by the pointer whether something they worked out still holds.
 #[derive(Clone, Debug)]
 pub struct OpenDataset {
     pub dataset: Arc<Dataset>,
     /// Labels by image, in the order of `dataset.images`; empty until the reading job has finished.
-    pub labels: Arc<Vec<Vec<Label>>>,
+    pub labels: Arc<LabelTable>,
+    /// What is known of each image beside its labels, in the same order; empty until it was read.
+    pub marks: Arc<Vec<Mark>>,
+    pub history: History,
+}
+
+/// The labels of each image; copies share those of images that did not change.
+pub type LabelTable = Vec<Arc<[Label]>>;
+
+/// What can be undone, and what is not yet on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Name of the edit that undo would take back.
+    pub undo: Option<String>,
+    pub redo: Option<String>,
+    /// Edits that are not yet durable.
+    pub n_pending: usize,
+}
+
+impl OpenDataset {
+    /// Of which nothing was read yet.
+    pub fn new(dataset: Arc<Dataset>) -> Self {
+        Self { dataset, labels: Arc::default(), marks: Arc::default(), history: History::default() }
+    }
 }
 
 /// What is known of the latest training run, while it runs and afterwards.
@@ -243,6 +269,7 @@ impl Session {
                 }
             }
             Command::Steer(order) => self.steer(order),
+            Command::Edit(edit) => self.edit(&edit),
             Command::Enqueue(config) => {
                 self.queue.push(*config);
                 self.start_queued();
@@ -298,7 +325,7 @@ impl Session {
 
     /// The labels of an image by its index; empty while they are being read.
     pub fn labels(&self, image: usize) -> &[Label] {
-        self.dataset.as_ref().and_then(|open| open.labels.get(image)).map_or(&[], Vec::as_slice)
+        self.dataset.as_ref().and_then(|open| open.labels.get(image)).map_or(&[], |labels| &**labels)
     }
 
     fn save_settings(&mut self) {
@@ -468,7 +495,7 @@ impl Session {
                 }
             }
             Event::Opened(dataset) => {
-                self.dataset = Some(OpenDataset { dataset: dataset.clone(), labels: Arc::default() });
+                self.dataset = Some(OpenDataset::new(dataset.clone()));
                 self.report = None;
                 self.receipt = None;
                 self.batches = Arc::default();

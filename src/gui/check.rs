@@ -12,7 +12,7 @@ use super::action::Action;
 use super::app::View;
 use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
 use super::controls::{self, counted};
-use super::data::label_box;
+use super::editor::label_box;
 use super::theme::{self, palette};
 use super::welcome;
 use crate::dataset::check::Finding;

@@ -5,16 +5,18 @@
 
 use std::sync::Arc;
 
-use egui::{Align, Frame, Layout, Margin, Panel, RichText, ScrollArea, Slider, Ui};
+use egui::{Align, Frame, Layout, Margin, Panel, ScrollArea, Slider, Ui};
 
 use super::action::Action;
 use super::app::View;
-use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
+use super::canvas::Zoom;
 use super::controls::{self, CountRow, counted};
+use super::editor::Editor;
 use super::grid::{Cell, Grid};
 use super::theme::{self, palette};
 use crate::dataset::{ClassId, Split};
 use crate::dataset::{Dataset, Label};
+use crate::session::LabelTable;
 use crate::session::OpenDataset;
 use crate::session::Session;
 
@@ -31,7 +33,7 @@ struct Filter {
 /// Counts over the dataset, and the images that pass the filter; for one state of dataset and filter.
 struct Listing {
     dataset: Arc<Dataset>,
-    labels: Arc<Vec<Vec<Label>>>,
+    labels: Arc<LabelTable>,
     filter: Filter,
     n_splits: [usize; 3],
     n_class_labels: Vec<usize>,
@@ -50,8 +52,7 @@ pub struct DataPanel {
     position: usize,
     shows_one: bool,
     grid: Grid,
-    canvas: Canvas,
-    selected_label: Option<usize>,
+    editor: Editor,
 }
 
 impl DataPanel {
@@ -72,13 +73,16 @@ impl DataPanel {
                 .frame(side)
                 .default_size(236.0)
                 .min_size(180.0)
-                .show(ui, |ui| self.labels_ui(ui, view.session, image));
+                .show(ui, |ui| self.editor.labels_ui(ui, view.session, image));
         }
         egui::CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| {
             self.bar_ui(ui, view, &listing);
             match image {
                 None => no_images_ui(ui, &listing, &mut self.filter),
-                Some(image) if self.shows_one => self.image_ui(ui, view, &listing, image),
+                Some(image) if self.shows_one => {
+                    self.editor.image_ui(ui, view, image);
+                    self.prefetch(view, &listing);
+                }
                 Some(_) => self.grid_ui(ui, view, &listing),
             }
         });
@@ -123,12 +127,11 @@ impl DataPanel {
     }
 
     pub fn zoom(&mut self, zoom: Zoom) {
-        self.canvas.zoom(zoom);
+        self.editor.zoom(zoom);
     }
 
     fn select(&mut self, position: usize) {
         self.position = position;
-        self.selected_label = None;
         self.grid.scroll_to(position);
     }
 
@@ -276,61 +279,19 @@ impl DataPanel {
         }
     }
 
-    fn image_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, listing: &Listing, image: usize) {
-        let labels = view.session.labels(image);
-        let boxes: Vec<CanvasBox<'_>> = if view.hides_boxes {
-            Vec::new()
-        } else {
-            labels
-                .iter()
-                .enumerate()
-                .map(|(index, label)| label_box(&listing.dataset.names, label, self.selected_label == Some(index)))
-                .collect()
-        };
-        let done = self.canvas.ui(ui, view.textures, &listing.dataset.images[image].path, &boxes);
-        if done.clicked.is_some() || done.clicked_empty {
-            self.selected_label = done.clicked;
-        }
-        // The neighbours are decoded ahead, so that the next image is there at once.
+    /// The neighbours are decoded ahead, so that the next image is there at once.
+    fn prefetch(&self, view: &mut View<'_>, listing: &Listing) {
         for neighbour in [self.position + 1, self.position.wrapping_sub(1)] {
             if let Some(&image) = listing.images.get(neighbour) {
                 view.textures.prefetch(&listing.dataset.images[image].path);
             }
         }
     }
-
-    fn labels_ui(&mut self, ui: &mut Ui, session: &Session, image: usize) {
-        let Some(open) = &session.dataset else { return };
-        let entry = &open.dataset.images[image];
-        let labels = session.labels(image);
-        let name = entry.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        ui.add(egui::Label::new(RichText::new(&*name).text_style(theme::strong()).color(palette(ui).strong)).truncate())
-            .on_hover_text(entry.path.display().to_string());
-        controls::note(ui, format!("{} split, {}", entry.split.name(), counted(labels.len(), "label")));
-        ui.add_space(6.0);
-        ui.separator();
-        if labels.is_empty() {
-            controls::note(ui, "No labels: a background image, from which the detector learns what is nothing");
-            return;
-        }
-        ui.spacing_mut().item_spacing.y = 2.0;
-        ScrollArea::vertical().auto_shrink(false).show_rows(ui, controls::ROW_HEIGHT, labels.len(), |ui, rows| {
-            for index in rows {
-                let label = &labels[index];
-                let class = label.class.0 as usize;
-                let name = open.dataset.names.get(class).map_or("?", String::as_str);
-                let is_selected = self.selected_label == Some(index);
-                if label_row_ui(ui, name, class, label, is_selected).clicked() {
-                    self.selected_label = if is_selected { None } else { Some(index) };
-                }
-            }
-        });
-    }
 }
 
 impl Listing {
     fn new(open: &OpenDataset, filter: &Filter) -> Self {
-        let OpenDataset { dataset, labels } = open;
+        let OpenDataset { dataset, labels, .. } = open;
         let mut n_splits = [0; 3];
         let mut n_class_labels = vec![0; dataset.names.len()];
         let (mut n_background, mut n_labels) = (0, 0);
@@ -340,7 +301,7 @@ impl Listing {
             if let Some(position) = Split::ALL.iter().position(|split| *split == image.split) {
                 n_splits[position] += 1;
             }
-            let of_image = labels.get(index).map(Vec::as_slice);
+            let of_image = labels.get(index).map(|labels| &**labels);
             for label in of_image.into_iter().flatten() {
                 n_labels += 1;
                 if let Some(count) = n_class_labels.get_mut(label.class.0 as usize) {
@@ -364,13 +325,6 @@ impl Listing {
     }
 }
 
-/// A label as the canvas draws it.
-pub fn label_box<'a>(names: &'a [String], label: &Label, is_selected: bool) -> CanvasBox<'a> {
-    let class = label.class.0 as usize;
-    let tag = names.get(class).map_or("?", String::as_str).into();
-    CanvasBox { bbox: label.bbox, color: theme::class_color(class), tag, outline: Outline::Solid, is_selected }
-}
-
 /// Previous, position, next, and the zoom; drawn from the right.
 fn image_controls_ui(ui: &mut Ui, view: &mut View<'_>, position: usize, n_images: usize) {
     let mut button = |ui: &mut Ui, action: Action, text: &str, reason: Option<&str>| {
@@ -387,20 +341,6 @@ fn image_controls_ui(ui: &mut Ui, view: &mut View<'_>, position: usize, n_images
     button(ui, Action::NextImage, "›", (position + 1 >= n_images).then_some("This is the last image"));
     controls::weak(ui, format!("{} / {}", controls::thousands(position + 1), controls::thousands(n_images)));
     button(ui, Action::PreviousImage, "‹", (position == 0).then_some("This is the first image"));
-}
-
-fn label_row_ui(ui: &mut Ui, name: &str, class: usize, label: &Label, is_selected: bool) -> egui::Response {
-    let (rect, response) = ui.allocate_exact_size(egui::vec2(ui.available_width(), controls::ROW_HEIGHT), egui::Sense::click());
-    response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, is_selected, format!("label {name}")));
-    controls::row_background(ui, rect, &response, is_selected);
-    let swatch = egui::Rect::from_center_size(egui::pos2(rect.left() + 13.0, rect.center().y), egui::Vec2::splat(10.0));
-    ui.painter().rect_filled(swatch, 3.0, theme::class_color(class));
-    let font = egui::TextStyle::Small.resolve(ui.style());
-    let size = format!("{:.0} × {:.0} %", label.bbox.w * 100.0, label.bbox.h * 100.0);
-    let end = ui.painter().text(egui::pos2(rect.right() - 8.0, rect.center().y), egui::Align2::RIGHT_CENTER, size, font, palette(ui).faint);
-    controls::paint_text(ui, egui::pos2(rect.left() + 26.0, rect.center().y), end.left() - rect.left() - 34.0, RichText::new(name));
-    let bbox = label.bbox;
-    response.on_hover_text(format!("Class {class}\nCentre {:.4}, {:.4}\nSize {:.4} × {:.4} of the image", bbox.cx, bbox.cy, bbox.w, bbox.h))
 }
 
 fn no_images_ui(ui: &mut Ui, listing: &Listing, filter: &mut Filter) {
@@ -444,7 +384,8 @@ mod tests {
             n_keypoint_fields: None,
             merged: None,
         };
-        OpenDataset { dataset: Arc::new(dataset), labels: Arc::new(vec![vec![label(0), label(1)], vec![], vec![label(1)]]) }
+        let labels = [vec![label(0), label(1)], vec![], vec![label(1)]].map(Into::into).to_vec();
+        OpenDataset { labels: Arc::new(labels), ..OpenDataset::new(Arc::new(dataset)) }
     }
 
     fn images(filter: Filter) -> Vec<usize> {

@@ -13,7 +13,7 @@ use super::action::Action;
 use super::app::View;
 use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
 use super::controls::{self, counted, path_of};
-use super::data::label_box;
+use super::editor::label_box;
 use super::theme::{self, palette};
 use crate::dataset::{Dataset, Split};
 use crate::detect::DetectOptions;

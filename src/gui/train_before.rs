@@ -75,7 +75,7 @@ impl BeforePage {
         let train = dataset.images.iter().zip(&*open.labels).filter(|(image, _)| image.split == Split::Train);
         for (_, labels) in train {
             figures.n_backgrounds += usize::from(labels.is_empty());
-            for label in labels {
+            for label in &**labels {
                 if let Some(n) = figures.boxes.get_mut(label.class.0 as usize) {
                     *n += 1;
                 }

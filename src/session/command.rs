@@ -7,6 +7,7 @@ use super::bench::BenchRequest;
 use super::job::{JobId, JobKind};
 use super::pictures::PictureKey;
 use super::settings::ThemeChoice;
+use crate::dataset::edit::Edit;
 use crate::dataset::sample::SampleOptions;
 use crate::detect::DetectOptions;
 use crate::engine::Device;
@@ -33,6 +34,8 @@ pub enum Command {
     Undo {
         path: Option<PathBuf>,
     },
+    /// Changes labels or marks of images of the open dataset, as one step of undo.
+    Edit(Edit),
     ConvertToYolo {
         source: PathBuf,
         out: PathBuf,
@@ -179,7 +182,13 @@ impl Command {
             Self::ListRuns(_) => JobKind::ListRuns,
             Self::CompareRuns(_) => JobKind::CompareRuns,
             Self::SaveNotes { .. } => JobKind::SaveNotes,
-            Self::Steer(_) | Self::Cancel(_) | Self::DismissNotice(_) | Self::LoadPicture(_) | Self::UseWeights(_) | Self::SetTheme(_) => {
+            Self::Edit(_)
+            | Self::Steer(_)
+            | Self::Cancel(_)
+            | Self::DismissNotice(_)
+            | Self::LoadPicture(_)
+            | Self::UseWeights(_)
+            | Self::SetTheme(_) => {
                 return None;
             }
         })

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::LabelTable;
 use super::command::BrowseKind;
 use super::device::DeviceOption;
 use super::doctor::DoctorReport;
 use super::failure::Failure;
 use super::job::JobId;
+use crate::dataset::Dataset;
 use crate::dataset::check::{CheckReport, Finding};
 use crate::dataset::convert::ConvertReport;
 use crate::dataset::fix::Receipt;
-use crate::dataset::{Dataset, Label};
 use crate::detect::PictureDetections;
 use crate::eval::Metrics;
 use crate::export::ExportReport;
@@ -37,7 +38,7 @@ pub enum Event {
     Opened(Arc<Dataset>),
     /// An earlier run was opened.
     RunOpened(Box<SavedRun>),
-    Labels(Arc<Vec<Vec<Label>>>),
+    Labels(Arc<LabelTable>),
     Finding(Finding),
     Train(TrainEvent),
     /// Of a run that another process trains.

@@ -133,7 +133,8 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::DismissNotice(_)
         | Command::LoadPicture(_)
         | Command::UseWeights(_)
-        | Command::SetTheme(_) => unreachable!("the session carries these out itself"),
+        | Command::SetTheme(_)
+        | Command::Edit(_) => unreachable!("the session carries these out itself"),
     }
 }
 
@@ -217,7 +218,7 @@ fn emit_labels(dataset: &Dataset, context: &JobContext) -> Result<(), Failure> {
             go_on(context.check_in(index as u64, total))?;
         }
         // A label file that cannot be read is a finding of the check; here its image shows no boxes.
-        labels.push(dataset.labels(image).unwrap_or_default());
+        labels.push(dataset.labels(image).unwrap_or_default().into());
     }
     go_on(context.emit(Event::Labels(Arc::new(labels))))
 }

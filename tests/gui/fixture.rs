@@ -69,8 +69,8 @@ pub(crate) fn session(dir: &Path) -> Session {
 /// Opens a dataset without a job.
 pub(crate) fn open(session: &mut Session, path: &Path) {
     let dataset = Dataset::open(path).unwrap();
-    let labels = dataset.images.iter().map(|image| dataset.labels(image).unwrap()).collect();
-    session.dataset = Some(OpenDataset { dataset: Arc::new(dataset), labels: Arc::new(labels) });
+    let labels = dataset.images.iter().map(|image| dataset.labels(image).unwrap().into()).collect();
+    session.dataset = Some(OpenDataset { labels: Arc::new(labels), ..OpenDataset::new(Arc::new(dataset)) });
 }
 
 /// Findings as a check would make them, `n` of them spread over the dataset.

@@ -1,6 +1,7 @@
 //! Training: sample recipes, loader, schedules, optimizer, EMA, the loop, and the run folder.
 
 pub mod batch_size;
+mod beside;
 pub mod composition;
 pub mod config;
 pub mod copy_paste;

@@ -124,8 +124,8 @@ impl Fit<'_> {
         validator.set_batch(validation_batch(batch));
         let n_parameters = self.network.params.values.len();
         let remembered = self.spec.hyp.rule().n_remembered();
-        // Values, averages, gradients and what the optimizer remembers; copies and gradients in compute type.
-        let parameters = n_parameters * ((3 + remembered) * size_of::<f32>() + 2 * precision.bytes());
+        // Values, averages twice, gradients and what the optimizer remembers; copies and gradients in compute type.
+        let parameters = n_parameters * ((4 + remembered) * size_of::<f32>() + 2 * precision.bytes());
         let pixels = INPUT_COPIES * batch * self.spec.side * self.spec.side * 3;
         let validation = validator.device_bytes(self.network, precision) + 2 * CONV_WORKSPACE;
         step.plan.arena_bytes + workspace + parameters + pixels + SMALL_THINGS + validation

@@ -25,6 +25,8 @@ use super::resume::ResumeRequest;
 use super::resume::resume;
 use super::saved_run::SavedRun;
 use super::state::Generation;
+use super::trainer::begin;
+use super::trainer::go;
 use super::trainer::train;
 use super::trainer_tests::write_dataset;
 use crate::yolo::Model;
@@ -116,6 +118,34 @@ fn a_run_that_is_stopped_after_any_step_ends_as_if_it_had_not_been() {
         // The last two stops are at the end of an epoch, before it is validated; the last one at the end of all.
         let dir = stopped_again_and_again(&config(root.path(), "stopped", optimizer), &[1, 2, 1, 2]);
         assert!(results(&dir) == expected, "{optimizer:?}: {:?} instead of {:?}", results(&dir).2, expected.2);
+    }
+}
+
+#[test]
+fn an_epoch_that_is_validated_beside_the_next_changes_no_result() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(root.path());
+    let config = |name| TrainConfig { epochs: 5, save_period: 2, ..config(root.path(), name, OptimizerKind::AdamW) };
+    let expected = train(&config("whole"), &never(), &mut |_| ControlFlow::Continue(())).unwrap();
+    // To the end, and stopped while an epoch may still be validated.
+    for n_steps in [usize::MAX, 5, 7] {
+        let mut left = n_steps;
+        let mut sink = |event| {
+            left = left.saturating_sub(usize::from(matches!(event, TrainEvent::Step(_))));
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let mut begun = begin(&config("beside"), &mut sink).unwrap();
+        begun.setup.validates_beside = true;
+        let summary = go(begun, &never(), &mut sink).unwrap();
+        assert_eq!(summary.stopped, n_steps < 10);
+        if summary.stopped {
+            assert_eq!(summary.epochs_done, n_steps / 2);
+            to_the_end(&request(&summary.run_dir)).unwrap();
+        }
+        assert!(results(&summary.run_dir) == results(&expected.run_dir), "{n_steps}");
+        for epoch in ["weights/epoch1.safetensors", "weights/epoch3.safetensors"] {
+            assert!(fs::read(summary.run_dir.join(epoch)).unwrap() == fs::read(expected.run_dir.join(epoch)).unwrap(), "{n_steps} {epoch}");
+        }
     }
 }
 

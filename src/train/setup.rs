@@ -71,7 +71,10 @@ pub(super) struct Setup {
     pub(super) sides: Vec<u32>,
     /// Where pictures of rare and badly found classes are to come more often.
     pub(super) image_weights: Option<ImageWeights>,
-    pub(super) validator: Validator,
+    /// `None` while an epoch is validated beside the steps of the next.
+    pub(super) validator: Option<Validator>,
+    /// Whether that is done.
+    pub(super) validates_beside: bool,
     pub(super) batch: usize,
     pub(super) schedule: Schedule,
     pub(super) stepper: Stepper,
@@ -178,6 +181,8 @@ impl Setup {
                 "samples are made on the CPU, because the pictures do not fit into the memory of the GPU, or have several sizes".to_owned()
             });
         }
+        // The CPU has nothing to spare beside its steps; pictures that are drawn by what was found need to know it.
+        let validates_beside = matches!(config.device, Device::Cuda(_)) && image_weights.is_none() && !config.noval;
         Ok(Self {
             config,
             hyp,
@@ -187,7 +192,8 @@ impl Setup {
             truth_rows,
             sides,
             image_weights,
-            validator,
+            validator: Some(validator),
+            validates_beside,
             batch,
             schedule,
             stepper,
@@ -214,13 +220,19 @@ impl Setup {
         let batches = (batches as f64 * largest * largest) as u64;
         // A state is copied before it is written.
         let state = (self.stepper.average()?.params.values.len() * (3 + self.hyp.rule().n_remembered()) * size_of::<f32>()) as u64;
-        Ok(memory::resident_bytes() + own + batches + state + self.validator.planned_bytes(self.stepper.average()?))
+        let average = self.stepper.average()?;
+        Ok(memory::resident_bytes()
+            + own
+            + batches
+            + state
+            + self.validator.as_ref().map_or(0, |validator| validator.planned_bytes(average)))
     }
 
     /// What the training took on the GPU, and what validations will add.
     pub(super) fn device_bytes(&mut self) -> Result<Option<u64>, TrainError> {
         let (Some(training), Some(precision)) = (self.stepper.device_bytes(), self.stepper.precision()) else { return Ok(None) };
-        let validation = self.validator.device_bytes(self.stepper.average()?, precision);
+        let average = self.stepper.average()?;
+        let validation = self.validator.as_ref().map_or(0, |validator| validator.device_bytes(average, precision));
         Ok(Some((training + validation) as u64))
     }
 }

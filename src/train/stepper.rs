@@ -138,6 +138,26 @@ pub struct Stepper {
     on: On,
 }
 
+/// The averaged network as it was after some step.
+pub struct Average(AverageOn);
+
+enum AverageOn {
+    Host(Network),
+    #[cfg(feature = "cuda")]
+    Gpu(Box<gpu::AverageLater>),
+}
+
+impl Average {
+    /// Waits for it where it is still on its way.
+    pub fn network(self) -> Result<Network, CudaError> {
+        match self.0 {
+            AverageOn::Host(network) => Ok(network),
+            #[cfg(feature = "cuda")]
+            AverageOn::Gpu(later) => later.network(),
+        }
+    }
+}
+
 enum On {
     Cpu(Box<OnCpu>),
     #[cfg(feature = "cuda")]
@@ -237,6 +257,15 @@ impl Stepper {
             #[cfg(feature = "cuda")]
             On::Cuda(on) => on.average(),
         }
+    }
+
+    /// As [`average`](Self::average) is now, for another thread, while steps go on. On a GPU there is room for one at a time.
+    pub fn average_later(&mut self) -> Result<Average, CudaError> {
+        Ok(Average(match &mut self.on {
+            On::Cpu(on) => AverageOn::Host(on.average.clone()),
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => AverageOn::Gpu(Box::new(on.average_later()?)),
+        }))
     }
 
     /// All that a step reads and changes. No step may be on its way.

@@ -23,6 +23,9 @@ use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 
+use super::beside::Beside;
+use super::beside::Closing;
+use super::beside::Order;
 use super::config::TrainConfig;
 use super::dataset_print::DatasetPrint;
 use super::error::TrainError;
@@ -59,7 +62,6 @@ use super::state::TrainState;
 use super::state_writer::StateWriter;
 use super::stepper::MAX_GRAD_NORM;
 use super::stepper::StepOutcome;
-use crate::eval::Metrics;
 use crate::eval::ValOutcome;
 use crate::eval::validate::ValError;
 use crate::yolo::Network;
@@ -81,13 +83,18 @@ const SAVE_SHARE: u32 = 50;
 /// # Errors
 /// See [`TrainError`]; what a person can mend is found before the run folder is made, which stays valid afterwards.
 pub fn train(config: &TrainConfig, orders: &Receiver<TrainOrder>, sink: &mut Sink) -> Result<TrainSummary, TrainError> {
+    go(begin(config, sink)?, orders, sink)
+}
+
+/// A new run with its folder.
+pub(super) fn begin(config: &TrainConfig, sink: &mut Sink) -> Result<Begun, TrainError> {
     let setup = Setup::new(config, Start::New, sink)?;
     let folder = RunFolder::create(&setup.config.project, &setup.config.name)?;
     let Setup { config, batch, hyp, dataset, .. } = &setup;
     let print = DatasetPrint::of(dataset);
     print.write(&RunFolder::dataset_path(&folder.dir))?;
     RunRecord::new(config, *batch, hyp, &dataset.source, &dataset.names, print.hash()).write(&folder.dir)?;
-    go(Begun { setup, folder, progress: Progress::default(), resumed: None }, orders, sink)
+    Ok(Begun { setup, folder, progress: Progress::default(), resumed: None })
 }
 
 /// A run that is at its first step, or at the first after it was interrupted.
@@ -115,8 +122,18 @@ pub(super) fn go(begun: Begun, orders: &Receiver<TrainOrder>, sink: &mut Sink) -
     let now = Instant::now();
     let saving = Saving { writer, last: now, cost: Duration::ZERO };
     let live = live_figures(&setup, machine_secs);
-    let mut run =
-        Run { setup, reporter, progress, live, saving, submitted: VecDeque::new(), last_report: now, first_secs: None, clock: now };
+    let mut run = Run {
+        setup,
+        reporter,
+        progress,
+        live,
+        saving,
+        beside: None,
+        submitted: VecDeque::new(),
+        last_report: now,
+        first_secs: None,
+        clock: now,
+    };
     run.tell_plan()?;
     let result = run.steps().and_then(|()| run.finish());
     if let Err(error) = &result {
@@ -162,6 +179,8 @@ struct Run<'a, 'b> {
     setup: Setup,
     /// Before the reporter, which holds the run's lock: fields are dropped in this order, and what is being written belongs to the run.
     saving: Saving,
+    /// Likewise: the validation of the epoch before, where it is not over.
+    beside: Option<Beside>,
     reporter: Reporter<'a, 'b>,
     progress: Progress,
     live: Live,
@@ -178,16 +197,18 @@ impl Run<'_, '_> {
     /// Tells the plan, then the notes.
     fn tell_plan(&mut self) -> Result<(), TrainError> {
         let setup = &mut self.setup;
+        let (planned_bytes, device_bytes) = (setup.planned_bytes()?, setup.device_bytes()?);
+        let validator = setup.validator.as_ref().expect("no epoch is validated before the first step");
         let plan = TrainPlan {
             run_dir: self.reporter.folder.dir.clone(),
             n_train_images: setup.set.images.len(),
-            n_val_images: setup.validator.n_images(),
+            n_val_images: validator.n_images(),
             n_labels: setup.set.n_labels(),
             steps_per_epoch: setup.batches_per_epoch(),
             n_parameters: setup.n_parameters,
-            planned_bytes: setup.planned_bytes()?,
-            device_bytes: setup.device_bytes()?,
-            dropped: [setup.set.dropped.as_slice(), setup.validator.dropped(), &setup.set.dropped_rows].concat(),
+            planned_bytes,
+            device_bytes,
+            dropped: [setup.set.dropped.as_slice(), validator.dropped(), &setup.set.dropped_rows].concat(),
             epochs: setup.config.epochs,
             batch: setup.batch,
             class_boxes: setup.set.class_boxes(&setup.dataset.names),
@@ -258,10 +279,20 @@ impl Run<'_, '_> {
                 self.end_step(&outcome)?;
             }
             if (index + 1).is_multiple_of(per_epoch) {
-                self.end_epoch(epoch)?;
-                self.draw_epoch();
-                self.save_if_older(Duration::ZERO)?;
+                self.take_in_validation()?;
+                if self.may_validate_beside(epoch)? {
+                    // As after an interrupted validation: a resume from here begins with it.
+                    self.save_if_older(Duration::ZERO)?;
+                    self.validate_beside(epoch)?;
+                } else {
+                    self.end_epoch(epoch)?;
+                    self.draw_epoch();
+                    self.save_if_older(Duration::ZERO)?;
+                }
             } else {
+                if self.beside.as_ref().is_some_and(Beside::is_done) {
+                    self.take_in_validation()?;
+                }
                 self.save_if_older(SAVE_EVERY)?;
             }
         }
@@ -343,6 +374,7 @@ impl Run<'_, '_> {
     }
 
     fn save_state(&mut self) -> Result<(), TrainError> {
+        self.take_in_validation()?;
         let start = Instant::now();
         self.flush()?;
         self.count_time();
@@ -381,6 +413,7 @@ impl Run<'_, '_> {
 
     /// Validates between two steps; it counts for nothing.
     fn validate_now(&mut self) -> Result<(), TrainError> {
+        self.take_in_validation()?;
         self.flush()?;
         if let Some(outcome) = self.validate(None)? {
             let step = self.progress.step.saturating_sub(1);
@@ -437,6 +470,7 @@ impl Run<'_, '_> {
     /// Ends the run; the averaged weights up to the step before are kept. A GPU was a step ahead: where that has harmed them,
     /// those of the epoch before stay.
     fn diverged(&mut self, submitted: &Submitted, what: &'static str, value: f32) -> Result<(), TrainError> {
+        self.take_in_validation()?;
         let path = self.reporter.folder.weights_path(Kept::Last);
         let is_sound = self.setup.stepper.average()?.params.values.iter().all(|value| value.is_finite());
         if is_sound || !path.exists() {
@@ -459,32 +493,17 @@ impl Run<'_, '_> {
         let saving = self.begin_save(Kept::Last)?;
         let outcome = if validates { self.validate(None) } else { Ok(None) };
         saving.join().expect("the thread that writes weights does not panic")?;
-        let metrics = if validates {
+        let outcome = if validates {
             let Some(outcome) = outcome? else { return Ok(()) };
-            self.progress.newest = Some(outcome.metrics.clone());
-            self.keep_samples(epoch, &outcome)?;
-            outcome.metrics
+            if outcome.metrics.fitness() >= self.best_fitness() {
+                self.save(Kept::Best)?;
+            }
+            Some(outcome)
         } else {
-            Metrics::default()
+            None
         };
-        let is_best = self.progress.best.as_ref().is_none_or(|best| metrics.fitness() >= best.metrics.fitness());
-        if validates && is_best {
-            self.save(Kept::Best)?;
-            self.progress.best = Some(Best { epoch, metrics: metrics.clone() });
-        }
-        self.progress.epochs_done = epoch + 1;
-        self.count_time();
-        // Of the steps that have a loss: with fp16 some may have none.
-        let n_steps = self.progress.figures.n_steps().max(1) as f64;
-        let [box_loss, cls_loss, dfl_loss] = std::mem::take(&mut self.progress.sums).map(|sum| (sum / n_steps) as f32);
-        let (secs, lr) = (std::mem::take(&mut self.progress.epoch_secs), self.setup.schedule.at(self.progress.step - 1).lr);
-        let report = EpochReport { epoch, box_loss, cls_loss, dfl_loss, metrics, lr, secs, ..EpochReport::default() };
-        let (report, events) = self.live.epoch(report, &std::mem::take(&mut self.progress.figures));
-        self.reporter.folder.write_results(&report)?;
-        self.reporter.tell(TrainEvent::Epoch(report))?;
-        self.tell_all(events)?;
-        let machine = self.live.machine();
-        self.tell_all(machine)?;
+        let closing = self.close_epoch(epoch);
+        self.tell_epoch(closing, outcome.as_ref())?;
         if self.has_waited_enough() {
             let best = self.progress.best.as_ref().map_or(0, |best| best.epoch);
             self.reporter.tell(TrainEvent::Note(format!("ended early: no epoch was better than epoch {best} for {patience} epochs")))?;
@@ -493,6 +512,89 @@ impl Run<'_, '_> {
         // After the last one there is nothing to stop.
         self.reporter.stopped |= self.reporter.steering.stops_after_epoch && epoch + 1 < epochs;
         self.last_report = Instant::now();
+        Ok(())
+    }
+
+    /// What weights must reach to be the best; all are better than none.
+    fn best_fitness(&self) -> f64 {
+        self.progress.best.as_ref().map_or(f64::NEG_INFINITY, |best| best.metrics.fitness())
+    }
+
+    /// Takes what the steps of an epoch leave to be told; the next step belongs to the next epoch.
+    fn close_epoch(&mut self, epoch: usize) -> Closing {
+        self.count_time();
+        Closing {
+            epoch,
+            sums: std::mem::take(&mut self.progress.sums),
+            figures: std::mem::take(&mut self.progress.figures),
+            secs: std::mem::take(&mut self.progress.epoch_secs),
+            lr: self.setup.schedule.at(self.progress.step - 1).lr,
+        }
+    }
+
+    /// Counts and tells an epoch; without an outcome it was not validated.
+    fn tell_epoch(&mut self, closing: Closing, outcome: Option<&ValOutcome>) -> Result<(), TrainError> {
+        let Closing { epoch, sums, figures, secs, lr } = closing;
+        if let Some(outcome) = outcome {
+            self.progress.newest = Some(outcome.metrics.clone());
+            self.keep_samples(epoch, outcome)?;
+            if outcome.metrics.fitness() >= self.best_fitness() {
+                self.progress.best = Some(Best { epoch, metrics: outcome.metrics.clone() });
+            }
+        }
+        let metrics = outcome.map(|outcome| outcome.metrics.clone()).unwrap_or_default();
+        self.progress.epochs_done = epoch + 1;
+        // Of the steps that have a loss: with fp16 some may have none.
+        let n_steps = figures.n_steps().max(1) as f64;
+        let [box_loss, cls_loss, dfl_loss] = sums.map(|sum| (sum / n_steps) as f32);
+        let report = EpochReport { epoch, box_loss, cls_loss, dfl_loss, metrics, lr, secs, ..EpochReport::default() };
+        let (report, events) = self.live.epoch(report, &figures);
+        self.reporter.folder.write_results(&report)?;
+        self.reporter.tell(TrainEvent::Epoch(report))?;
+        self.tell_all(events)?;
+        let machine = self.live.machine();
+        self.tell_all(machine)
+    }
+
+    /// Whether the next epoch may begin while this one is validated: it will come, whatever is found, and nothing waits for the outcome.
+    /// The first validation plans its graphs, and times them best alone.
+    fn may_validate_beside(&mut self, epoch: usize) -> Result<bool, TrainError> {
+        self.reporter.listen()?;
+        let TrainConfig { epochs, patience, .. } = self.setup.config;
+        let steering = &self.reporter.steering;
+        let goes_on = !(self.reporter.stopped || steering.paused || steering.stops_after_epoch) && epoch + 1 < epochs;
+        let may_end = patience > 0 && self.progress.n_waited() + 1 >= patience;
+        Ok(self.setup.validates_beside && goes_on && !may_end && self.progress.epochs_done > 0)
+    }
+
+    /// Begins the validation of an epoch whose steps are done, and keeps its weights.
+    fn validate_beside(&mut self, epoch: usize) -> Result<(), TrainError> {
+        self.flush()?;
+        let average = self.setup.stepper.average_later()?;
+        let folder = &self.reporter.folder;
+        let save_period = self.setup.config.save_period;
+        let of_epoch = (save_period > 0 && (epoch + 1).is_multiple_of(save_period)).then_some(Kept::Epoch(epoch));
+        let kept = of_epoch.into_iter().chain([Kept::Last]).map(|kept| folder.weights_path(kept)).collect();
+        let best = (folder.weights_path(Kept::Best), self.best_fitness());
+        let validator = self.setup.validator.take().expect("the epoch before was taken in");
+        let info = self.weights_info();
+        let closing = self.close_epoch(epoch);
+        self.beside = Some(Beside::start(closing, Order { average, validator, info, kept, best })?);
+        Ok(())
+    }
+
+    /// Takes in the validation that runs beside the steps, if there is one, and tells its epoch. Waits for it.
+    fn take_in_validation(&mut self) -> Result<(), TrainError> {
+        let Some(beside) = self.beside.take() else { return Ok(()) };
+        let start = Instant::now();
+        let reporter = &mut self.reporter;
+        let (closing, validated) =
+            beside.take(&mut |done, total| reporter.pass_on(TrainEvent::Progress { stage: TrainStage::Validating, done, total }));
+        self.setup.validator = Some(validated.validator);
+        let outcome = validated.outcome?;
+        self.tell_epoch(closing, Some(&outcome))?;
+        // It is no part of the step that is told next.
+        self.last_report += start.elapsed();
         Ok(())
     }
 
@@ -518,21 +620,26 @@ impl Run<'_, '_> {
             reporter.listen().ok();
             if reporter.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        match setup.validator.run(network, &check_in) {
+        let validator = setup.validator.as_mut().expect("the epoch before was taken in");
+        match validator.run(network, &check_in) {
             Ok(outcome) => Ok(Some(outcome)),
             Err(ValError::Cancelled) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
+    fn weights_info(&self) -> WeightsInfo {
+        WeightsInfo { class_names: self.setup.dataset.names.clone(), imgsz: self.setup.config.imgsz as usize }
+    }
+
     fn save(&mut self, kept: Kept) -> Result<(), TrainError> {
-        let info = WeightsInfo { class_names: self.setup.dataset.names.clone(), imgsz: self.setup.config.imgsz as usize };
+        let info = self.weights_info();
         Ok(weights::save(&self.reporter.folder.weights_path(kept), self.setup.stepper.average()?, &info)?)
     }
 
     /// Begins to write averaged weights; the disk works while the validation runs.
     fn begin_save(&mut self, kept: Kept) -> Result<JoinHandle<Result<(), WeightsError>>, TrainError> {
-        let info = WeightsInfo { class_names: self.setup.dataset.names.clone(), imgsz: self.setup.config.imgsz as usize };
+        let info = self.weights_info();
         let (path, network) = (self.reporter.folder.weights_path(kept), self.setup.stepper.average()?.clone());
         let thread = std::thread::Builder::new().name("weights".to_owned());
         thread.spawn(move || weights::save(&path, &network, &info)).map_err(|source| TrainError::Thread { source })

@@ -380,6 +380,24 @@ impl DeviceBuffer {
         Ok(values)
     }
 
+    /// Copies `n` values from the start once `ready` has passed, beside the work of the stream. The caller leaves the buffer alone
+    /// meanwhile.
+    pub fn read_beside<T: bytemuck::Pod>(&self, n: usize, ready: &Event) -> Result<Vec<T>, CudaError> {
+        let mut values = vec![T::zeroed(); n];
+        let bytes = size_of_val(values.as_slice());
+        assert!(bytes <= self.bytes, "{bytes} bytes of {}", self.bytes);
+        self.gpu.bind()?;
+        let there = self.gpu.event()?;
+        // SAFETY: both ranges are valid, and the host's is not let go before the copy is done; nothing records the copy stream.
+        unsafe {
+            check("cuStreamWaitEvent", sys::cuStreamWaitEvent(self.gpu.copy_stream, ready.event, 0))?;
+            check("cuMemcpyDtoH", sys::cuMemcpyDtoHAsync_v2(values.as_mut_ptr().cast(), self.address, bytes, self.gpu.copy_stream))?;
+            check("cuEventRecord", sys::cuEventRecord(there.event, self.gpu.copy_stream))?;
+        }
+        there.wait()?;
+        Ok(values)
+    }
+
     /// Sets every byte, in the stream.
     pub fn fill(&self, byte: u8) -> Result<(), CudaError> {
         self.gpu.bind()?;

@@ -122,6 +122,20 @@ pub struct TrainingState {
     pub loss_scale: f32,
 }
 
+/// Moving averages as they were after some step.
+pub struct KeptAverages {
+    kept: Arc<DeviceBuffer>,
+    ready: Event,
+    table: Params,
+}
+
+impl KeptAverages {
+    /// Waits for them, from any thread.
+    pub fn read(self, n: usize) -> Result<Params, CudaError> {
+        Ok(Params { values: self.kept.read_beside(n, &self.ready)?, ..self.table })
+    }
+}
+
 pub struct Training {
     steps: Vec<Step>,
     slots: Vec<Slot>,
@@ -133,6 +147,8 @@ pub struct Training {
     pixels: DeviceBuffer,
     values: DeviceBuffer,
     averages: DeviceBuffer,
+    /// Averages of an earlier step, for [`KeptAverages`].
+    kept: Arc<DeviceBuffer>,
     gradients: DeviceBuffer,
     remembered: Vec<DeviceBuffer>,
     state: DeviceBuffer,
@@ -171,6 +187,7 @@ impl Training {
         };
         let values = gpu.upload(&params.values)?;
         let averages = gpu.upload(&params.values)?;
+        let kept_averages = Arc::new(gpu.alloc(n * size_of::<f32>())?);
         let copies = zeros(n * precision.bytes())?;
         let weight_gradients = zeros(n * precision.bytes())?;
         let gradients = zeros(n * size_of::<f32>())?;
@@ -252,7 +269,7 @@ impl Training {
         };
         let slots = (0..SLOTS).map(|_| slot()).collect::<Result<_, _>>()?;
         let memory_plan = DeviceMemory {
-            parameters: values.bytes + averages.bytes + copies.bytes + weight_gradients.bytes + gradients.bytes,
+            parameters: values.bytes + averages.bytes + kept_averages.bytes + copies.bytes + weight_gradients.bytes + gradients.bytes,
             optimizer: remembered.iter().map(|buffer| buffer.bytes).sum::<usize>() + segments.bytes + norms.bytes,
             activations: activations.bytes,
             workspace: workspace.bytes(),
@@ -269,6 +286,7 @@ impl Training {
             pixels,
             values,
             averages,
+            kept: kept_averages,
             gradients,
             remembered,
             state,
@@ -395,6 +413,15 @@ impl Training {
     /// Their moving averages now. Waits.
     pub fn averages(&self) -> Result<Params, CudaError> {
         self.download(&self.averages)
+    }
+
+    /// Their moving averages after the step submitted last, to be read while steps go on. Those kept before are gone.
+    pub fn keep_averages(&self) -> Result<KeptAverages, CudaError> {
+        let gpu = &self.runtime.gpu;
+        gpu.copy(self.kept.address, self.averages.address, self.averages.bytes)?;
+        let ready = gpu.event()?;
+        ready.record()?;
+        Ok(KeptAverages { kept: Arc::clone(&self.kept), ready, table: self.table.layout() })
     }
 
     /// All that a step reads and changes. Waits.

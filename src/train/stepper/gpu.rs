@@ -7,7 +7,7 @@ use crate::engine::cuda::Precision;
 use crate::engine::cuda::error::CudaError;
 use crate::engine::cuda::optimizer::{Results, Settings};
 use crate::engine::cuda::runtime::Runtime;
-use crate::engine::cuda::training::{StepInput, StepPlan, Training, TrainingState};
+use crate::engine::cuda::training::{KeptAverages, StepInput, StepPlan, Training, TrainingState};
 use crate::engine::params::Params;
 use crate::engine::rule::Rule;
 use crate::train::gpu_samples;
@@ -31,6 +31,22 @@ pub(super) struct OnGpu {
     average: Network,
     /// Whether `average` is what the GPU has.
     is_fresh: bool,
+}
+
+/// An averaged network that is still on the GPU.
+pub(super) struct AverageLater {
+    averages: KeptAverages,
+    n: usize,
+    /// Its form.
+    network: Network,
+}
+
+impl AverageLater {
+    pub(super) fn network(self) -> Result<Network, CudaError> {
+        let mut network = self.network;
+        take_joined(&mut network, &self.averages.read(self.n)?);
+        Ok(network)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -124,6 +140,12 @@ impl OnGpu {
             self.is_fresh = true;
         }
         Ok(&self.average)
+    }
+
+    /// The averaged network as it is after the step submitted last, for another thread.
+    pub(super) fn average_later(&self) -> Result<AverageLater, CudaError> {
+        let n = self.table.values.len();
+        Ok(AverageLater { averages: self.training.keep_averages()?, n, network: self.average.clone() })
     }
 
     pub(super) fn state(&mut self) -> Result<DeviceState, CudaError> {

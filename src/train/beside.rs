@@ -1,0 +1,115 @@
+//! The validation of an epoch beside the first steps of the next one.
+//!
+//! In:  the averaged network as it was when the epoch ended, and what of it is to be kept.
+//! Out: written weights and the outcome of the validation, from a thread of its own.
+//!
+//! A GPU with a small dataset would stand still for as long as it works otherwise: validations are short, but so are epochs.
+//! Nothing that a step computes depends on the validation before it is taken in, so training gives the same numbers. Never
+//! tells anything itself.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::Receiver;
+use crossbeam_channel::bounded;
+
+use super::error::TrainError;
+use super::live::EpochSums;
+use super::stepper::Average;
+use crate::eval::ValOutcome;
+use crate::eval::Validator;
+use crate::yolo::weights;
+use crate::yolo::weights::WeightsInfo;
+
+/// What the steps of an epoch leave to be told with its validation.
+pub(super) struct Closing {
+    pub(super) epoch: usize,
+    pub(super) sums: [f64; 3],
+    pub(super) figures: EpochSums,
+    pub(super) secs: f64,
+    pub(super) lr: [f64; 3],
+}
+
+/// What is to be done.
+pub(super) struct Order {
+    pub(super) average: Average,
+    pub(super) validator: Validator,
+    pub(super) info: WeightsInfo,
+    /// Where the weights are kept whatever they are worth.
+    pub(super) kept: Vec<PathBuf>,
+    /// Where they are kept if they are as good as that fitness.
+    pub(super) best: (PathBuf, f64),
+}
+
+/// What came of it.
+pub(super) struct Validated {
+    pub(super) validator: Validator,
+    pub(super) outcome: Result<ValOutcome, TrainError>,
+}
+
+/// A validation on its way. Dropping it stops it.
+pub(super) struct Beside {
+    /// `None` once it is taken in.
+    pub(super) closing: Option<Closing>,
+    thread: Option<JoinHandle<Validated>>,
+    stops: Arc<AtomicBool>,
+    progress: Receiver<(u64, u64)>,
+}
+
+impl Beside {
+    pub(super) fn start(closing: Closing, order: Order) -> Result<Self, TrainError> {
+        let stops = Arc::new(AtomicBool::new(false));
+        let (sender, progress) = bounded(1);
+        let is_stopped = Arc::clone(&stops);
+        let work = move || {
+            let check_in = |done, total| {
+                // Who does not listen does not miss it.
+                sender.try_send((done, total)).ok();
+                if is_stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let Order { average, mut validator, info, kept, best: (best_path, fitness) } = order;
+            let carry_out = || {
+                let network = average.network()?;
+                for path in &kept {
+                    weights::save(path, &network, &info)?;
+                }
+                let outcome = validator.run(&network, &check_in)?;
+                if outcome.metrics.fitness() >= fitness {
+                    weights::save(&best_path, &network, &info)?;
+                }
+                Ok(outcome)
+            };
+            let outcome = carry_out();
+            Validated { validator, outcome }
+        };
+        let thread = std::thread::Builder::new().name("validation".to_owned()).spawn(work);
+        let thread = thread.map_err(|source| TrainError::Thread { source })?;
+        Ok(Self { closing: Some(closing), thread: Some(thread), stops, progress })
+    }
+
+    /// Whether taking it in would not wait.
+    pub(super) fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the outcome; `tell` hears of the batches meanwhile.
+    pub(super) fn take(mut self, tell: &mut dyn FnMut(u64, u64)) -> (Closing, Validated) {
+        // Ends when the thread lets its end go.
+        self.progress.iter().for_each(|(done, total)| tell(done, total));
+        let validated = self.thread.take().expect("it was not joined before").join();
+        let validated = validated.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (self.closing.take().expect("it was not taken before"), validated)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.stops.store(true, Ordering::Relaxed);
+        // What it found is of no use any more, but its files belong to the run.
+        self.thread.take().map(JoinHandle::join);
+    }
+}

@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod app;
+pub mod box_states;
 pub mod canvas;
 pub mod check;
 pub mod controls;
@@ -15,6 +16,7 @@ pub mod editor;
 pub mod export;
 pub mod grid;
 pub mod help;
+pub mod label_edits;
 pub mod notices;
 pub mod plots;
 pub mod screenshot;

@@ -88,6 +88,40 @@ pub enum Action {
     ShowExport,
     ToggleTheme,
     Help,
+    DrawBox,
+    SelectAllBoxes,
+    PreviousBox,
+    NextBox,
+    DeleteBoxes,
+    CopyBoxes,
+    PasteBoxes,
+    DuplicateBoxes,
+    PastePrevious,
+    Propagate,
+    ChooseClass,
+    PreviousClass,
+    NextClass,
+    Class1,
+    Class2,
+    Class3,
+    Class4,
+    Class5,
+    Class6,
+    Class7,
+    Class8,
+    Class9,
+    Class10,
+    LockBoxes,
+    HideBoxes,
+    PeekBoxes,
+    MarkReviewed,
+    MarkEmpty,
+    NextUnreviewed,
+    ZoomToBox,
+    ToggleCrosshair,
+    ToggleLoupe,
+    TogglePixelGrid,
+    ResetTone,
 }
 
 /// What there is to say about an action.
@@ -106,6 +140,11 @@ const fn ctrl(key: Key) -> KeyboardShortcut {
     KeyboardShortcut::new(Modifiers::COMMAND, key)
 }
 
+const fn shift(key: Key) -> KeyboardShortcut {
+    KeyboardShortcut::new(Modifiers::SHIFT, key)
+}
+
+const SHIFT_D: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::D);
 const SHIFT_V: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::V);
 const SHIFT_R: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::R);
 const SHIFT_Q: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::Q);
@@ -114,7 +153,7 @@ const SHIFT_B: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(
 const SHIFT_S: KeyboardShortcut = KeyboardShortcut::new(Modifiers::COMMAND.plus(Modifiers::SHIFT), Key::S);
 
 impl Action {
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 70] = [
         Self::Open,
         Self::OpenSample,
         Self::NextImage,
@@ -151,6 +190,41 @@ impl Action {
         Self::ShowExport,
         Self::ToggleTheme,
         Self::Help,
+        // With more modifiers before those with less.
+        Self::NextUnreviewed,
+        Self::PreviousBox,
+        Self::HideBoxes,
+        Self::DrawBox,
+        Self::SelectAllBoxes,
+        Self::NextBox,
+        Self::DeleteBoxes,
+        Self::CopyBoxes,
+        Self::PasteBoxes,
+        Self::DuplicateBoxes,
+        Self::PastePrevious,
+        Self::Propagate,
+        Self::ChooseClass,
+        Self::PreviousClass,
+        Self::NextClass,
+        Self::Class1,
+        Self::Class2,
+        Self::Class3,
+        Self::Class4,
+        Self::Class5,
+        Self::Class6,
+        Self::Class7,
+        Self::Class8,
+        Self::Class9,
+        Self::Class10,
+        Self::LockBoxes,
+        Self::PeekBoxes,
+        Self::MarkReviewed,
+        Self::MarkEmpty,
+        Self::ZoomToBox,
+        Self::ToggleCrosshair,
+        Self::ToggleLoupe,
+        Self::TogglePixelGrid,
+        Self::ResetTone,
     ];
 
     pub fn info(self) -> ActionInfo {
@@ -161,7 +235,8 @@ impl Action {
             Self::NextImage => info("Next", "Go to the next image", &const { [key(Key::D), key(Key::ArrowRight)] }),
             Self::PreviousImage => info("Previous", "Go to the previous image", &const { [key(Key::A), key(Key::ArrowLeft)] }),
             Self::ToggleGrid => info("Grid", "Switch between the grid and a single image", &const { [key(Key::G)] }),
-            Self::ToggleBoxes => info("Boxes", "Show or hide all boxes", &const { [key(Key::H)] }),
+            Self::ToggleBoxes => info("Boxes", "Show or hide all boxes", &const { [ctrl(Key::H)] }),
+            Self::PeekBoxes => info("Peek", "Hide all boxes as long as the key is held", &const { [key(Key::H)] }),
             Self::ZoomIn => info("Zoom in", "Zoom in", &const { [ctrl(Key::Plus), ctrl(Key::Equals)] }),
             Self::ZoomOut => info("Zoom out", "Zoom out", &const { [ctrl(Key::Minus)] }),
             Self::ZoomFit => info("Fit", "Fit the image into view (or double click)", &const { [ctrl(Key::Num0), key(Key::F)] }),
@@ -201,6 +276,49 @@ impl Action {
             Self::ShowDetect => info("Show Detect", "Look at what the detector finds", &const { [ctrl(Key::Num4)] }),
             Self::ShowExport => info("Show Export", "Weights for other programs", &const { [ctrl(Key::Num5)] }),
             Self::ToggleTheme => info("Light or dark", "Switch between light and dark", &const { [ctrl(Key::L)] }),
+            Self::DrawBox => info(
+                "Draw",
+                "Draw a box: drag, click two corners, or move the cursor with the arrows and press Enter at two corners",
+                &const { [key(Key::W), key(Key::R)] },
+            ),
+            Self::SelectAllBoxes => info("Select all", "Select every box of the image", &const { [ctrl(Key::A)] }),
+            Self::PreviousBox => info("Previous box", "Select the box before", &const { [shift(Key::Tab)] }),
+            Self::NextBox => info("Next box", "Select the next box", &const { [key(Key::Tab)] }),
+            Self::DeleteBoxes => info("Delete", "Delete the selected boxes", &const { [key(Key::Delete), key(Key::Backspace)] }),
+            Self::CopyBoxes => info("Copy", "Copy the selected boxes", &const { [ctrl(Key::C)] }),
+            Self::PasteBoxes => {
+                info("Paste", "Paste the copied boxes: in place, or beside them on their own image", &const { [ctrl(Key::V)] })
+            }
+            Self::DuplicateBoxes => info("Duplicate", "Copy the selected boxes beside themselves", &const { [ctrl(Key::D)] }),
+            Self::PastePrevious => {
+                info("Boxes of previous", "Copy the boxes of the previous image into this one", &const { [key(Key::Y)] })
+            }
+            Self::Propagate => info("Propagate", "Copy the selected boxes, or all, to the next images", &const { [ctrl(Key::B)] }),
+            Self::ChooseClass => info("Class…", "Choose the class of the selected boxes by typing", &const { [ctrl(Key::E)] }),
+            Self::PreviousClass => info("Previous class", "The class before, for the selection or the next box", &const { [key(Key::Q)] }),
+            Self::NextClass => info("Next class", "The class after, for the selection or the next box", &const { [key(Key::E)] }),
+            Self::Class1 => info("Class 1", "First class, for the selection or the next box", &const { [key(Key::Num1)] }),
+            Self::Class2 => info("Class 2", "Second class, for the selection or the next box", &const { [key(Key::Num2)] }),
+            Self::Class3 => info("Class 3", "Third class, for the selection or the next box", &const { [key(Key::Num3)] }),
+            Self::Class4 => info("Class 4", "Fourth class, for the selection or the next box", &const { [key(Key::Num4)] }),
+            Self::Class5 => info("Class 5", "Fifth class, for the selection or the next box", &const { [key(Key::Num5)] }),
+            Self::Class6 => info("Class 6", "Sixth class, for the selection or the next box", &const { [key(Key::Num6)] }),
+            Self::Class7 => info("Class 7", "Seventh class, for the selection or the next box", &const { [key(Key::Num7)] }),
+            Self::Class8 => info("Class 8", "Eighth class, for the selection or the next box", &const { [key(Key::Num8)] }),
+            Self::Class9 => info("Class 9", "Ninth class, for the selection or the next box", &const { [key(Key::Num9)] }),
+            Self::Class10 => info("Class 10", "Tenth class, for the selection or the next box", &const { [key(Key::Num0)] }),
+            Self::LockBoxes => info("Lock", "Protect the selected boxes from the pointer, or free them", &const { [key(Key::L)] }),
+            Self::HideBoxes => info("Hide", "Hide the selected boxes; without a selection, show all again", &const { [shift(Key::H)] }),
+            Self::MarkReviewed => info("Reviewed", "The labels of this image are right, or not yet", &const { [key(Key::Space)] }),
+            Self::MarkEmpty => info("Empty", "There is nothing to label here, which is meant so; go on", &const { [key(Key::N)] }),
+            Self::NextUnreviewed => {
+                info("Next unreviewed", "Go to the next image that nobody has looked at", &const { [SHIFT_D, key(Key::PageDown)] })
+            }
+            Self::ZoomToBox => info("Zoom to box", "Fit the selected boxes into view", &const { [key(Key::X)] }),
+            Self::ToggleCrosshair => info("Crosshair", "Lines through the pointer while drawing", &[]),
+            Self::ToggleLoupe => info("Magnifier", "Enlarge the place of the pointer while drawing and resizing", &const { [key(Key::M)] }),
+            Self::TogglePixelGrid => info("Pixel grid", "Lines between pixels when zoomed in far", &[]),
+            Self::ResetTone => info("Reset light", "Brightness and contrast as the trainer sees them", &[]),
             Self::Help => info("Keyboard shortcuts", "List what the keys do", &const { [key(Key::Questionmark), key(Key::F1)] }),
         }
     }
@@ -259,8 +377,56 @@ impl Action {
         }
     }
 
-    /// The actions whose keys were pressed. While text is typed, only keys with Ctrl and the function keys count.
-    pub fn pressed(ctx: &Context) -> Vec<Self> {
+    /// Whether it acts on the boxes of the image in the label editor.
+    pub fn is_editing(self) -> bool {
+        matches!(
+            self,
+            Self::DrawBox
+                | Self::SelectAllBoxes
+                | Self::PreviousBox
+                | Self::NextBox
+                | Self::DeleteBoxes
+                | Self::CopyBoxes
+                | Self::PasteBoxes
+                | Self::DuplicateBoxes
+                | Self::PastePrevious
+                | Self::Propagate
+                | Self::ChooseClass
+                | Self::PreviousClass
+                | Self::NextClass
+                | Self::LockBoxes
+                | Self::HideBoxes
+                | Self::MarkReviewed
+                | Self::MarkEmpty
+                | Self::NextUnreviewed
+                | Self::ZoomToBox
+                | Self::ToggleCrosshair
+                | Self::ToggleLoupe
+                | Self::TogglePixelGrid
+                | Self::ResetTone
+        ) || self.class_place().is_some()
+    }
+
+    /// Of the class actions: which class by its place, from 0.
+    pub fn class_place(self) -> Option<usize> {
+        const CLASSES: [Action; 10] = [
+            Action::Class1,
+            Action::Class2,
+            Action::Class3,
+            Action::Class4,
+            Action::Class5,
+            Action::Class6,
+            Action::Class7,
+            Action::Class8,
+            Action::Class9,
+            Action::Class10,
+        ];
+        CLASSES.iter().position(|class| *class == self)
+    }
+
+    /// The actions whose keys were pressed; those of the label editor only where it is shown. While text is typed, only
+    /// keys with Ctrl and the function keys count, and none of the editor.
+    pub fn pressed(ctx: &Context, is_editor_shown: bool) -> Vec<Self> {
         let typing = ctx.text_edit_focused();
         let is_typed = |shortcut: &KeyboardShortcut| shortcut.modifiers.is_none() && !is_function_key(shortcut.logical_key);
         // Ctrl+Z in a text field belongs to the text.
@@ -272,8 +438,18 @@ impl Action {
                 }
                 input.consume_shortcut(shortcut)
             };
-            Self::ALL.into_iter().filter(|action| action.info().shortcuts.iter().any(&mut consume)).collect()
+            let counts = |action: &Self| !action.is_editing() || (is_editor_shown && !typing);
+            Self::ALL.into_iter().filter(counts).filter(|action| action.info().shortcuts.iter().any(&mut consume)).collect()
         })
+    }
+}
+
+impl Action {
+    /// Whether a key without modifiers that stands for it is down, and nothing is typed.
+    pub fn is_held(self, ctx: &Context) -> bool {
+        let is_plain = |shortcut: &&KeyboardShortcut| shortcut.modifiers.is_none();
+        let is_down = |shortcut: &KeyboardShortcut| ctx.input(|input| input.key_down(shortcut.logical_key) && input.modifiers.is_none());
+        !ctx.text_edit_focused() && self.info().shortcuts.iter().filter(is_plain).any(is_down)
     }
 }
 

@@ -75,7 +75,8 @@ impl Window {
     /// Draws everything, and returns what was asked for in this frame.
     #[must_use]
     pub fn ui(&mut self, ui: &mut Ui, session: &Session) -> Vec<Command> {
-        let mut out = Out { actions: Action::pressed(ui.ctx()), ..Out::default() };
+        let is_editing = self.workspace == Workspace::Data && self.data.shows_editor();
+        let mut out = Out { actions: Action::pressed(ui.ctx(), is_editing), ..Out::default() };
         let is_busy_elsewhere = self.shows_help || egui::Popup::is_any_open(ui.ctx()) || ui.ctx().text_edit_focused();
         if !is_busy_elsewhere && ui.input(|input| input.key_pressed(Key::Escape)) && self.workspace == Workspace::Data {
             self.data.leave_image();
@@ -83,7 +84,8 @@ impl Window {
         let before = self.workspace;
         self.data.follow(session);
         self.top_bar_ui(ui, session, &mut out);
-        let mut view = View { session, textures: &mut self.textures, out: &mut out, hides_boxes: self.hides_boxes };
+        let hides_boxes = self.hides_boxes || Action::PeekBoxes.is_held(ui.ctx());
+        let mut view = View { session, textures: &mut self.textures, out: &mut out, hides_boxes };
         status::ui(ui, &mut view, self.data.n_labels());
         CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| match self.workspace {
             Workspace::Data if session.dataset.is_none() => self.welcome.ui(ui, &mut view),
@@ -156,7 +158,8 @@ impl Window {
             Action::NextImage => self.step(session, true),
             Action::PreviousImage => self.step(session, false),
             Action::ToggleGrid if self.workspace == Workspace::Data => self.data.toggle_grid(),
-            Action::ToggleGrid => {}
+            // Of the second, the key is looked at as long as it is held.
+            Action::ToggleGrid | Action::PeekBoxes => {}
             Action::ToggleBoxes => self.hides_boxes = !self.hides_boxes,
             Action::ZoomIn => self.zoom(Zoom::By(1.25)),
             Action::ZoomOut => self.zoom(Zoom::By(0.8)),
@@ -219,6 +222,7 @@ impl Window {
                 commands.push(Command::SetTheme(other));
             }
             Action::Help => self.shows_help = !self.shows_help,
+            editing => commands.extend(self.data.act(editing, session)),
         }
     }
 

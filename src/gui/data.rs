@@ -11,11 +11,12 @@ use super::action::Action;
 use super::app::View;
 use super::canvas::Zoom;
 use super::controls::{self, CountRow, counted};
-use super::editor::Editor;
+use super::editor::{Editor, Place};
 use super::grid::{Cell, Grid};
 use super::theme::{self, palette};
 use crate::dataset::{ClassId, Split};
 use crate::dataset::{Dataset, Label};
+use crate::session::Command;
 use crate::session::LabelTable;
 use crate::session::OpenDataset;
 use crate::session::Session;
@@ -128,6 +129,21 @@ impl DataPanel {
 
     pub fn zoom(&mut self, zoom: Zoom) {
         self.editor.zoom(zoom);
+    }
+
+    /// Whether one image with its boxes is shown.
+    pub fn shows_editor(&self) -> bool {
+        self.shows_one && self.listing.as_ref().is_some_and(|listing| self.position < listing.images.len())
+    }
+
+    /// Carries out an action of the label editor; does nothing where no image is shown.
+    pub fn act(&mut self, action: Action, session: &Session) -> Vec<Command> {
+        let Some(listing) = self.listing.as_ref().filter(|_| self.shows_one) else { return Vec::new() };
+        let asked = self.editor.act(action, &Place { session, images: &listing.images, position: self.position });
+        if let Some(position) = asked.position {
+            self.select(position);
+        }
+        asked.commands
     }
 
     fn select(&mut self, position: usize) {

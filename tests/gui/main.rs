@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod commands;
+mod editor;
 mod fixture;
 mod pictures;
 mod script;

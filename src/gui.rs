@@ -110,6 +110,7 @@ impl Main {
             theme::choose(ctx, theme);
         }
         app.apply(ctx, Command::ListDevices);
+        app.apply(ctx, Command::RestoreQueue);
         if let Some(path) = start.path {
             app.apply(ctx, Command::Open(path));
         }

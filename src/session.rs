@@ -273,9 +273,20 @@ impl Session {
             Command::Enqueue(config) => {
                 self.queue.push(*config);
                 self.start_queued();
+                self.keep_queue();
             }
-            Command::Unqueue(id) => self.queue.remove(id),
-            Command::MoveQueued { id, to } => self.queue.move_to(id, to),
+            Command::Unqueue(id) => {
+                self.queue.remove(id);
+                self.keep_queue();
+            }
+            Command::MoveQueued { id, to } => {
+                self.queue.move_to(id, to);
+                self.keep_queue();
+            }
+            Command::RestoreQueue => match Queue::read(&self.settings.queue_path()) {
+                Ok(queue) => self.queue = queue,
+                Err(error) => self.notice(&Failure::mendable(format!("the queue of the last time cannot be read: {error}"), None)),
+            },
             Command::HoldQueue(is_held) => {
                 self.queue.is_held = is_held;
                 self.start_queued();
@@ -367,7 +378,15 @@ impl Session {
         if !self.is_running(JobKind::Train)
             && let Some(config) = self.queue.take_next()
         {
+            self.keep_queue();
             self.start_job(Command::Train(Box::new(config)));
+        }
+    }
+
+    /// What waits is not lost with the program.
+    fn keep_queue(&mut self) {
+        if let Err(error) = self.queue.write(&self.settings.queue_path()) {
+            self.notice(&Failure::mendable(format!("the queue was not saved: {error}"), None));
         }
     }
 

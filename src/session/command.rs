@@ -61,6 +61,8 @@ pub enum Command {
         id: u64,
         to: usize,
     },
+    /// Takes up the queue of the last time, held; for the window alone, which shows it.
+    RestoreQueue,
     /// Whether runs of the queue wait even when nothing trains.
     HoldQueue(bool),
     /// Trains one run after another over a grid of values.
@@ -176,7 +178,7 @@ impl Command {
             Self::Doctor => JobKind::Doctor,
             Self::ListDevices => JobKind::ListDevices,
             Self::Browse(_) => JobKind::Browse,
-            Self::Enqueue(_) | Self::Unqueue(_) | Self::MoveQueued { .. } | Self::HoldQueue(_) => return None,
+            Self::Enqueue(_) | Self::Unqueue(_) | Self::MoveQueued { .. } | Self::HoldQueue(_) | Self::RestoreQueue => return None,
             Self::SavePicture { .. } | Self::SaveChart { .. } => JobKind::SavePicture,
             Self::ReadHyp(_) => JobKind::ReadHyp,
             Self::ListRuns(_) => JobKind::ListRuns,

@@ -2,8 +2,12 @@
 //!
 //! In:  configurations, in the order in which they were asked for. Out: the next one, when nothing trains.
 //!
-//! A run that fails or is stopped makes room for the next one; only emptying the queue ends it. Never starts a job: the session
-//! does.
+//! A run that fails or is stopped makes room for the next one; only emptying the queue ends it. What waits outlives the program:
+//! each change is written to a file, and a queue that is read back is held, so that nothing starts by itself. Never starts a job:
+//! the session does.
+
+use std::io::{self, Write};
+use std::path::Path;
 
 use crate::train::TrainConfig;
 
@@ -24,6 +28,43 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Writes what waits, as a whole or not at all; the file goes where nothing waits.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        if self.runs.is_empty() {
+            return match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let dir = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(dir)?;
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        // The program may be started from another folder next time.
+        let configs = self.runs.iter().map(|run| absolute(&run.config)).collect::<io::Result<Vec<_>>>()?;
+        serde_json::to_writer_pretty(&mut file, &configs)?;
+        file.flush()?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    }
+
+    /// What was waiting, held; empty where there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not one that this version wrote.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let bytes = match std::fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            bytes => bytes?,
+        };
+        let configs: Vec<TrainConfig> = serde_json::from_slice(&bytes)?;
+        let mut queue = Self { is_held: !configs.is_empty(), ..Self::default() };
+        for config in configs {
+            queue.push(config);
+        }
+        Ok(queue)
+    }
+
     /// Adds a run at the end.
     pub fn push(&mut self, config: TrainConfig) {
         self.next_id += 1;
@@ -49,8 +90,16 @@ impl Queue {
     }
 }
 
+/// With paths that mean the same from any folder.
+fn absolute(config: &TrainConfig) -> io::Result<TrainConfig> {
+    let weights = config.weights.as_deref().map(std::path::absolute).transpose()?;
+    let (data, project) = (std::path::absolute(&config.data)?, std::path::absolute(&config.project)?);
+    Ok(TrainConfig { data, weights, project, ..config.clone() })
+}
+
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use std::path::Path;
 
@@ -80,6 +129,23 @@ mod tests {
         queue.move_to(12_345, 0);
         assert_eq!(queue.take_next().map(|config| config.name), Some("a".to_owned()));
         assert_eq!(names(&queue), ["c", "d"]);
+    }
+
+    #[test]
+    fn a_queue_is_read_back_held_and_leaves_no_file_when_it_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/queue.json");
+        assert_eq!(Queue::read(&path).unwrap(), Queue::default());
+        let mut queue = queue(&["a", "b"]);
+        queue.write(&path).unwrap();
+        let read = Queue::read(&path).unwrap();
+        assert_eq!((names(&read), read.is_held), (vec!["a", "b"], true));
+        assert_eq!(read.runs[0].config, absolute(&queue.runs[0].config).unwrap());
+        queue.runs.clear();
+        queue.write(&path).unwrap();
+        assert!(!path.exists());
+        std::fs::write(&path, "[{").unwrap();
+        assert!(Queue::read(&path).is_err());
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Settings {
         self.state_dir.join("sample")
     }
 
+    /// Trainings that wait.
+    pub(super) fn queue_path(&self) -> PathBuf {
+        self.state_dir.join("queue.json")
+    }
+
     /// Puts a dataset first among the recent ones.
     pub(super) fn remember(&mut self, dataset: &Path) {
         self.recent.retain(|recent| recent != dataset);

@@ -125,7 +125,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::ListDevices => Ok(CommandDone::DevicesListed(device::list())),
         Command::Doctor => Ok(CommandDone::Examined(Box::new(doctor::examine()))),
-        Command::Enqueue(_) | Command::Unqueue(_) | Command::MoveQueued { .. } | Command::HoldQueue(_) => {
+        Command::Enqueue(_) | Command::Unqueue(_) | Command::MoveQueued { .. } | Command::HoldQueue(_) | Command::RestoreQueue => {
             unreachable!("the session keeps the queue itself")
         }
         Command::Steer(_)

@@ -3,45 +3,21 @@
 //! Left the splits and classes with their counts, which filter; in the middle the grid or one image; right its labels.
 //! Lists over the whole dataset are worked out once after each change, never in a frame that changes nothing.
 
-use std::sync::Arc;
-
 use egui::{Align, Frame, Layout, Margin, Panel, ScrollArea, Slider, Ui};
 
 use super::action::Action;
 use super::app::View;
+use super::browser::Browser;
 use super::canvas::Zoom;
 use super::controls::{self, CountRow, counted};
 use super::editor::{Editor, Place};
-use super::grid::{Cell, Grid};
+use super::image_item::ImageItem;
+use super::listing::{Filter, Listing};
 use super::theme::{self, palette};
 use crate::dataset::{ClassId, Split};
-use crate::dataset::{Dataset, Label};
 use crate::session::Command;
-use crate::session::LabelTable;
 use crate::session::OpenDataset;
 use crate::session::Session;
-
-/// What is shown of all images.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Filter {
-    split: Option<Split>,
-    class: Option<ClassId>,
-    only_background: bool,
-    /// Part of the file name.
-    name: String,
-}
-
-/// Counts over the dataset, and the images that pass the filter; for one state of dataset and filter.
-struct Listing {
-    dataset: Arc<Dataset>,
-    labels: Arc<LabelTable>,
-    filter: Filter,
-    n_splits: [usize; 3],
-    n_class_labels: Vec<usize>,
-    n_background: usize,
-    n_labels: usize,
-    images: Vec<usize>,
-}
 
 /// What the workspace remembers between frames.
 #[derive(Default)]
@@ -49,10 +25,8 @@ pub struct DataPanel {
     filter: Filter,
     class_filter: String,
     listing: Option<Listing>,
-    /// Position in the listing.
-    position: usize,
+    browser: Browser,
     shows_one: bool,
-    grid: Grid,
     editor: Editor,
 }
 
@@ -60,13 +34,13 @@ impl DataPanel {
     /// Draws the open dataset.
     pub fn ui(&mut self, ui: &mut Ui, view: &mut View<'_>) {
         let Some(open) = &view.session.dataset else { return };
-        self.update_listing(open);
+        self.update_listing(view.session, open);
         let Some(listing) = self.listing.take() else { return };
         let side = Frame::new().fill(palette(ui).panel).inner_margin(Margin { left: 10, right: 8, top: 8, bottom: 0 });
         Panel::left("data filters").frame(side).default_size(228.0).min_size(180.0).show(ui, |ui| {
             ScrollArea::vertical().auto_shrink(false).show(ui, |ui| self.filters_ui(ui, &listing));
         });
-        let image = listing.images.get(self.position).copied();
+        let image = self.browser.current();
         if self.shows_one
             && let Some(image) = image
         {
@@ -93,16 +67,14 @@ impl DataPanel {
     /// Takes note of what is open, also while another workspace is shown.
     pub fn follow(&mut self, session: &Session) {
         if let Some(open) = &session.dataset {
-            self.update_listing(open);
+            self.update_listing(session, open);
         }
     }
 
     /// Goes to another image of the listing.
     pub fn step(&mut self, forward: bool) {
-        let n_images = self.listing.as_ref().map_or(0, |listing| listing.images.len());
-        let position = if forward { self.position + 1 } else { self.position.saturating_sub(1) };
-        if position < n_images {
-            self.select(position);
+        if let Some(listing) = &self.listing {
+            self.browser.turn(&listing.images, forward);
         }
     }
 
@@ -110,14 +82,16 @@ impl DataPanel {
     pub fn show_image(&mut self, session: &Session, image: usize) {
         let Some(open) = &session.dataset else { return };
         self.filter = Filter::default();
-        self.update_listing(open);
-        self.select(image);
+        self.update_listing(session, open);
+        if let Some(listing) = &self.listing {
+            self.browser.go_to(&listing.images, image);
+        }
         self.shows_one = true;
     }
 
     pub fn toggle_grid(&mut self) {
         self.shows_one = !self.shows_one;
-        self.grid.scroll_to(self.position);
+        self.browser.show_current();
     }
 
     /// Back to the grid, if one image is shown.
@@ -133,41 +107,33 @@ impl DataPanel {
 
     /// Whether one image with its boxes is shown.
     pub fn shows_editor(&self) -> bool {
-        self.shows_one && self.listing.as_ref().is_some_and(|listing| self.position < listing.images.len())
+        self.shows_one && self.browser.current().is_some()
     }
 
     /// Carries out an action of the label editor; does nothing where no image is shown.
     pub fn act(&mut self, action: Action, session: &Session) -> Vec<Command> {
         let Some(listing) = self.listing.as_ref().filter(|_| self.shows_one) else { return Vec::new() };
-        let asked = self.editor.act(action, &Place { session, images: &listing.images, position: self.position });
+        let asked = self.editor.act(action, &Place { session, images: &listing.images, position: self.browser.position() });
         if let Some(position) = asked.position {
-            self.select(position);
+            self.browser.go_to(&listing.images, position);
         }
         asked.commands
     }
 
-    fn select(&mut self, position: usize) {
-        self.position = position;
-        self.grid.scroll_to(position);
-    }
-
-    fn update_listing(&mut self, open: &OpenDataset) {
-        let current = self.listing.as_ref().is_some_and(|listing| {
-            Arc::ptr_eq(&listing.dataset, &open.dataset) && Arc::ptr_eq(&listing.labels, &open.labels) && listing.filter == self.filter
-        });
-        if current {
-            return;
+    fn update_listing(&mut self, session: &Session, open: &OpenDataset) {
+        if self.listing.as_ref().is_none_or(|listing| !listing.is_current(open, &self.filter)) {
+            let before = self.listing.take();
+            if before.is_none_or(|listing| !std::sync::Arc::ptr_eq(&listing.dataset, &open.dataset)) {
+                self.browser.reset();
+                *self = Self { browser: std::mem::take(&mut self.browser), ..Self::default() };
+            }
+            let listing = Listing::new(open, &self.filter);
+            self.browser.follow(&listing.images);
+            self.listing = Some(listing);
         }
-        let before = self.listing.take();
-        let is_same_dataset = before.as_ref().is_some_and(|listing| Arc::ptr_eq(&listing.dataset, &open.dataset));
-        if !is_same_dataset {
-            *self = Self { grid: self.grid.clone(), ..Self::default() };
+        if let Some(listing) = &mut self.listing {
+            listing.count_findings(session);
         }
-        let image = before.and_then(|listing| listing.images.get(self.position).copied());
-        let listing = Listing::new(open, &self.filter);
-        // The image stays in view where it still passes.
-        self.position = image.and_then(|image| listing.images.binary_search(&image).ok()).unwrap_or(0);
-        self.listing = Some(listing);
     }
 
     fn filters_ui(&mut self, ui: &mut Ui, listing: &Listing) {
@@ -257,11 +223,14 @@ impl DataPanel {
                     format!("{} of {}", controls::thousands(shown), counted(all, "image"))
                 };
                 controls::weak(ui, text);
+                if !self.browser.selection.is_empty() {
+                    controls::weak(ui, format!("{} selected", controls::thousands(self.browser.selection.len())));
+                }
                 ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
                     if self.shows_one {
-                        image_controls_ui(ui, view, self.position, shown);
+                        image_controls_ui(ui, view, self.browser.position(), shown);
                     } else {
-                        let slider = Slider::new(&mut self.grid.cell_width, 96.0..=320.0).show_value(false);
+                        let slider = Slider::new(&mut self.browser.grid.cell_width, 96.0..=320.0).show_value(false);
                         controls::slider(ui, slider, "Thumbnail size", "Size of the thumbnails", 90.0);
                         controls::weak(ui, "Size");
                     }
@@ -271,73 +240,39 @@ impl DataPanel {
     }
 
     fn grid_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, listing: &Listing) {
-        let selected = Some(self.position);
-        let hides_boxes = view.hides_boxes;
-        let clicked = Frame::new()
-            .inner_margin(Margin { left: 12, right: 4, top: 10, bottom: 0 })
-            .show(ui, |ui| {
-                self.grid.ui(ui, view.textures, listing.images.len(), selected, |index| {
-                    let image = listing.images[index];
-                    let boxes = listing.labels.get(image).map(|labels| {
-                        labels
-                            .iter()
-                            .filter(|_| !hides_boxes)
-                            .map(|label| (label.bbox, theme::class_color(label.class.0 as usize)))
-                            .collect()
-                    });
-                    Cell { path: &listing.dataset.images[image].path, boxes }
-                })
-            })
-            .inner;
-        if let Some(index) = clicked {
-            self.select(index);
-            self.shows_one = true;
+        let Self { browser, shows_one, .. } = self;
+        let (current, selection) = (browser.current(), &browser.selection);
+        let open = view.session.dataset.as_ref();
+        let item = |position: usize| {
+            let image = listing.images[position] as usize;
+            let entry = &listing.dataset.images[image];
+            ImageItem {
+                path: &entry.path,
+                split: entry.split,
+                labels: listing.labels.get(image).map(|labels| &**labels),
+                mark: open.and_then(|open| open.marks.get(image)),
+                n_findings: listing.n_findings.get(image).map_or(0, |&count| count as usize),
+                is_current: current == Some(image),
+                is_selected: selection.contains(image),
+            }
+        };
+        let (n_images, hides_boxes) = (listing.images.len(), view.hides_boxes);
+        let grid = &mut browser.grid;
+        let frame = Frame::new().inner_margin(Margin { left: 12, right: 4, top: 10, bottom: 0 });
+        let done = frame.show(ui, |ui| grid.ui(ui, view.textures, n_images, hides_boxes, item)).inner;
+        if browser.take(&listing.images, &done) {
+            *shows_one = true;
         }
     }
 
     /// The neighbours are decoded ahead, so that the next image is there at once.
     fn prefetch(&self, view: &mut View<'_>, listing: &Listing) {
-        for neighbour in [self.position + 1, self.position.wrapping_sub(1)] {
+        let position = self.browser.position();
+        for neighbour in [position + 1, position.wrapping_sub(1)] {
             if let Some(&image) = listing.images.get(neighbour) {
-                view.textures.prefetch(&listing.dataset.images[image].path);
+                view.textures.prefetch(&listing.dataset.images[image as usize].path);
             }
         }
-    }
-}
-
-impl Listing {
-    fn new(open: &OpenDataset, filter: &Filter) -> Self {
-        let OpenDataset { dataset, labels, .. } = open;
-        let mut n_splits = [0; 3];
-        let mut n_class_labels = vec![0; dataset.names.len()];
-        let (mut n_background, mut n_labels) = (0, 0);
-        let name_part = filter.name.to_lowercase();
-        let mut images = Vec::new();
-        for (index, image) in dataset.images.iter().enumerate() {
-            if let Some(position) = Split::ALL.iter().position(|split| *split == image.split) {
-                n_splits[position] += 1;
-            }
-            let of_image = labels.get(index).map(|labels| &**labels);
-            for label in of_image.into_iter().flatten() {
-                n_labels += 1;
-                if let Some(count) = n_class_labels.get_mut(label.class.0 as usize) {
-                    *count += 1;
-                }
-            }
-            let is_background = of_image.is_some_and(<[Label]>::is_empty);
-            n_background += usize::from(is_background);
-            let has_class = |class| of_image.is_some_and(|labels| labels.iter().any(|label| label.class == class));
-            let passes = filter.split.is_none_or(|split| image.split == split)
-                && filter.class.is_none_or(has_class)
-                && (!filter.only_background || is_background)
-                && (name_part.is_empty()
-                    || image.path.file_name().is_some_and(|name| name.to_string_lossy().to_lowercase().contains(&name_part)));
-            if passes {
-                images.push(index);
-            }
-        }
-        let (dataset, labels) = (dataset.clone(), labels.clone());
-        Self { dataset, labels, filter: filter.clone(), n_splits, n_class_labels, n_background, n_labels, images }
     }
 }
 
@@ -375,53 +310,5 @@ impl DataPanel {
     /// Labels of the whole dataset, once they are read.
     pub fn n_labels(&self) -> Option<usize> {
         self.listing.as_ref().filter(|listing| !listing.labels.is_empty()).map(|listing| listing.n_labels)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dataset::ImageEntry;
-    use crate::dataset::open::Format;
-    use crate::geom::Xywhn;
-
-    fn open() -> OpenDataset {
-        let image = |name: &str, split| ImageEntry { path: name.into(), label_path: "x.txt".into(), split };
-        let images = vec![image("a.jpg", Split::Train), image("b.jpg", Split::Train), image("c.jpg", Split::Val)];
-        let label = |class| Label { class: ClassId(class), bbox: Xywhn { cx: 0.5, cy: 0.5, w: 0.1, h: 0.1 } };
-        let names = vec!["scratch".to_owned(), "dent".to_owned()];
-        let dataset = Dataset {
-            root: "/".into(),
-            source: "/data.yaml".into(),
-            format: Format::Yolo,
-            names,
-            images,
-            notes: vec![],
-            n_keypoint_fields: None,
-            merged: None,
-        };
-        let labels = [vec![label(0), label(1)], vec![], vec![label(1)]].map(Into::into).to_vec();
-        OpenDataset { labels: Arc::new(labels), ..OpenDataset::new(Arc::new(dataset)) }
-    }
-
-    fn images(filter: Filter) -> Vec<usize> {
-        Listing::new(&open(), &filter).images
-    }
-
-    #[test]
-    fn filters_narrow_the_images_together() {
-        assert_eq!(images(Filter::default()), [0, 1, 2]);
-        assert_eq!(images(Filter { split: Some(Split::Train), ..Filter::default() }), [0, 1]);
-        assert_eq!(images(Filter { class: Some(ClassId(1)), ..Filter::default() }), [0, 2]);
-        assert_eq!(images(Filter { class: Some(ClassId(1)), split: Some(Split::Val), ..Filter::default() }), [2]);
-        assert_eq!(images(Filter { only_background: true, ..Filter::default() }), [1]);
-        assert_eq!(images(Filter { name: "C.J".into(), ..Filter::default() }), [2]);
-    }
-
-    #[test]
-    fn counts_cover_the_whole_dataset_whatever_the_filter() {
-        let listing = Listing::new(&open(), &Filter { name: "nothing".into(), ..Filter::default() });
-        assert_eq!((listing.n_splits, listing.n_background, listing.n_labels), ([2, 1, 0], 1, 3));
-        assert_eq!(listing.n_class_labels, [1, 2]);
     }
 }

@@ -28,7 +28,7 @@ use crate::session::Session;
 pub struct Place<'a> {
     pub session: &'a Session,
     /// Images of the dataset in the order of the listing.
-    pub images: &'a [usize],
+    pub images: &'a [u32],
     /// Of the shown image in the listing.
     pub position: usize,
 }
@@ -71,7 +71,7 @@ pub struct Editor {
 
 impl Place<'_> {
     fn image(&self) -> Option<usize> {
-        self.images.get(self.position).copied()
+        self.images.get(self.position).map(|&image| image as usize)
     }
 
     fn labels(&self, image: usize) -> &[Label] {
@@ -249,7 +249,7 @@ impl Editor {
     }
 
     fn paste_previous(&mut self, place: &Place<'_>, image: usize) -> Asked {
-        let Some(&previous) = place.position.checked_sub(1).and_then(|position| place.images.get(position)) else {
+        let Some(previous) = place.position.checked_sub(1).and_then(|position| place.images.get(position)).map(|&image| image as usize) else {
             self.message = Some("This is the first image of the listing".to_owned());
             return Asked::default();
         };
@@ -262,8 +262,8 @@ impl Editor {
 
     fn propagate(&mut self, place: &Place<'_>, image: usize) -> Asked {
         let clip = if self.boxes.has_selection() { self.selected_labels(place, image) } else { place.labels(image).to_vec() };
-        let targets = place.images.iter().skip(place.position + 1).take(self.n_propagated.max(1));
-        let images = label_edits::propagated(&clip, targets.map(|&target| (target, place.labels(target))));
+        let targets = place.images.iter().skip(place.position + 1).take(self.n_propagated.max(1)).map(|&image| image as usize);
+        let images = label_edits::propagated(&clip, targets.map(|target| (target, place.labels(target))));
         let mut edit = Edit { name: format!("Propagate to {}", counted(images.len(), "image")), images };
         if edit.images.is_empty() {
             self.message = Some("The next images have these boxes already, or there is none".to_owned());

@@ -90,10 +90,10 @@ pub fn no_longer_empty(edit: &mut ImageEdit, mark: Option<&Mark>) {
 }
 
 /// The next place in the listing whose image nobody has looked at; the search goes on from the beginning.
-pub fn next_unreviewed(images: &[usize], position: usize, marks: &[Mark]) -> Option<usize> {
+pub fn next_unreviewed(images: &[u32], position: usize, marks: &[Mark]) -> Option<usize> {
     let is_open = |image: usize| marks.get(image).is_none_or(|mark| mark.review == Review::Unreviewed);
     let n = images.len();
-    (1..n).map(|step| (position + step) % n).find(|&place| is_open(images[place]))
+    (1..n).map(|step| (position + step) % n).find(|&place| is_open(images[place] as usize))
 }
 
 #[cfg(test)]

@@ -80,6 +80,8 @@ fn the_first_screen_offers_the_sample_and_the_file_dialog() {
 fn an_image_is_opened_from_the_grid_and_keys_go_on() {
     let mut setup = opened(|_| {});
     setup.click("image part1.png");
+    assert!(setup.harness.query_by_label("canvas").is_none(), "a click chooses");
+    fixture::double_click(&mut setup.harness, "image part1.png");
     setup.harness.get_by_label("canvas");
     setup.harness.get_by_label_contains("label dent");
     setup.press(egui::Modifiers::NONE, Key::D);

@@ -429,6 +429,15 @@ impl Driven {
     }
 }
 
+/// Clicks twice within one frame: the harness lets a quarter of a second pass between frames.
+pub(crate) fn double_click(harness: &mut Driver, label: &str) {
+    let pos = harness.get_by_label(label).rect().center();
+    let button =
+        |pressed| egui::Event::PointerButton { pos, button: egui::PointerButton::Primary, pressed, modifiers: egui::Modifiers::NONE };
+    harness.input_mut().events.extend([egui::Event::PointerMoved(pos), button(true), button(false), button(true), button(false)]);
+    harness.run_steps(3);
+}
+
 /// Replaces what stands in a field.
 pub(crate) fn write_field(harness: &mut Driver, role: Role, field: &str, text: &str) {
     harness.get_by_role_and_label(role, field).click();

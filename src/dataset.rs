@@ -3,14 +3,17 @@
 pub mod check;
 pub mod convert;
 pub mod data_yaml;
+pub mod distribution;
 mod edge;
 pub mod edit;
+pub mod facts;
 pub mod fix;
 mod journal;
 pub mod label;
 mod layout;
 pub mod open;
 pub mod parse;
+pub mod query;
 pub mod rule;
 pub mod sample;
 pub mod stats;

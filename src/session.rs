@@ -31,7 +31,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use command::{BrowseKind, Command, DetectRequest, OpenTarget};
 pub use device::DeviceOption;
-pub use event::{CommandDone, Event, PictureResult};
+pub use event::{CommandDone, DatasetCounts, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
@@ -40,6 +40,7 @@ pub use settings::{Settings, ThemeChoice};
 
 use crate::dataset::check::CheckReport;
 use crate::dataset::edit::Mark;
+use crate::dataset::facts::ImageFacts;
 use crate::dataset::fix::Receipt;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
@@ -59,6 +60,8 @@ pub struct OpenDataset {
     pub labels: Arc<LabelTable>,
     /// What is known of each image beside its labels, in the same order; empty until it was read.
     pub marks: Arc<Vec<Mark>>,
+    /// Size, bytes and date of each image file, in the same order; empty until they were read.
+    pub facts: Arc<Vec<ImageFacts>>,
     pub history: History,
 }
 
@@ -78,7 +81,7 @@ pub struct History {
 impl OpenDataset {
     /// Of which nothing was read yet.
     pub fn new(dataset: Arc<Dataset>) -> Self {
-        Self { dataset, labels: Arc::default(), marks: Arc::default(), history: History::default() }
+        Self { dataset, labels: Arc::default(), marks: Arc::default(), facts: Arc::default(), history: History::default() }
     }
 }
 
@@ -186,6 +189,8 @@ pub struct Session {
     pub report: Option<Arc<CheckReport>>,
     /// Of the last fix, dry run or undo.
     pub receipt: Option<Receipt>,
+    /// What was counted last of the open dataset.
+    pub counts: Option<Arc<DatasetCounts>>,
     pub run: Option<RunView>,
     /// Trainings that wait for the one that runs.
     pub queue: Queue,
@@ -232,6 +237,7 @@ impl Session {
             dataset: None,
             report: None,
             receipt: None,
+            counts: None,
             run: None,
             queue: Queue::default(),
             sweep: Vec::new(),
@@ -402,9 +408,9 @@ impl Session {
         self.prepare(&command);
         let id = JobId(self.next_id);
         self.next_id += 1;
-        let dataset = self.dataset.as_ref().map(|open| open.dataset.clone());
+        let open = self.dataset.clone();
         let (state_dir, sample_dir, orders) = (self.settings.state_dir.clone(), self.settings.sample_dir(), self.orders.1.clone());
-        let inputs = tasks::Inputs { dataset, state_dir, sample_dir, orders };
+        let inputs = tasks::Inputs { open, state_dir, sample_dir, orders };
         match RunningJob::start(id, kind, self.sender.clone(), self.wake.clone(), move |context| tasks::run(command, &inputs, context)) {
             Ok(job) => {
                 self.running.push(job);
@@ -486,6 +492,11 @@ impl Session {
                     open.labels = labels.clone();
                 }
             }
+            Event::ImageFacts(facts) => {
+                if let Some(open) = &mut self.dataset {
+                    open.facts = facts.clone();
+                }
+            }
             Event::Train(event) => self.run.get_or_insert_default().take_in(event),
             Event::Followed { dir, news } => {
                 let Some(run) = self.run.as_mut().filter(|run| run.dir.as_ref() == Some(dir)) else { return };
@@ -517,6 +528,7 @@ impl Session {
                 self.dataset = Some(OpenDataset::new(dataset.clone()));
                 self.report = None;
                 self.receipt = None;
+                self.counts = None;
                 self.batches = Arc::default();
                 self.overfit = None;
                 self.settings.remember(&dataset.source);
@@ -539,6 +551,7 @@ impl Session {
                 self.receipt = Some(receipt.clone());
                 self.read_again();
             }
+            CommandDone::Counted(counts) => self.counts = Some(counts.clone()),
             CommandDone::Trained(summary) => self.end_run(summary),
             CommandDone::BatchesPreviewed(pictures) => self.batches = pictures.clone(),
             CommandDone::OverfitChecked(report) => self.overfit = Some((**report).clone()),

@@ -22,7 +22,12 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::Detection { names, result } => detection(names, result),
         Event::Note(text) => json!({"event": "note", "text": text}),
         Event::Finished { done, .. } => finished(done),
-        Event::Followed { .. } | Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) | Event::Failed { .. } => return None,
+        Event::Followed { .. }
+        | Event::Opened(_)
+        | Event::RunOpened(_)
+        | Event::Labels(_)
+        | Event::ImageFacts(_)
+        | Event::Failed { .. } => return None,
     };
     Some(value.to_string())
 }
@@ -71,6 +76,7 @@ fn finished(done: &CommandDone) -> Value {
             value
         }
         CommandDone::Undone(receipt) => receipt_json(receipt),
+        CommandDone::Counted(counts) => json!({"images": counts.distributions.n_images, "boxes": counts.distributions.n_boxes}),
         CommandDone::Converted(report) => {
             json!({"data_yaml": report.data_yaml, "images": report.n_images, "boxes": report.n_labels, "losses": report.losses})
         }

@@ -87,7 +87,7 @@ impl Printer {
                 finished(done, &mut out)?;
             }
             Event::Failed { .. } => self.clear_progress(),
-            Event::Followed { .. } | Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) => {}
+            Event::Followed { .. } | Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) | Event::ImageFacts(_) => {}
         }
         out.flush()
     }
@@ -262,6 +262,7 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
         | CommandDone::PictureSaved(_)
         | CommandDone::ChartSaved(_)
         | CommandDone::NotesSaved { .. }
+        | CommandDone::Counted(_)
         | CommandDone::HypRead { .. }
         | CommandDone::RunsListed { .. }
         | CommandDone::RunsCompared(_) => Ok(()),

@@ -34,6 +34,12 @@ pub enum Command {
     Undo {
         path: Option<PathBuf>,
     },
+    /// Counts images and boxes of the open dataset; `images` `None`: of all its images.
+    Count {
+        images: Option<Arc<[u32]>>,
+        /// Side of the square that training fits images into.
+        training_side: u32,
+    },
     /// Changes labels or marks of images of the open dataset, as one step of undo.
     Edit(Edit),
     ConvertToYolo {
@@ -165,6 +171,7 @@ impl Command {
             Self::Check { .. } => JobKind::Check,
             Self::Fix { .. } => JobKind::Fix,
             Self::Undo { .. } => JobKind::Undo,
+            Self::Count { .. } => JobKind::Count,
             Self::ConvertToYolo { .. } => JobKind::Convert,
             Self::Sample { .. } | Self::OpenSample => JobKind::Sample,
             Self::Train(_) | Self::Resume(_) | Self::Sweep(_) => JobKind::Train,

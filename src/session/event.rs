@@ -12,6 +12,8 @@ use super::job::JobId;
 use crate::dataset::Dataset;
 use crate::dataset::check::{CheckReport, Finding};
 use crate::dataset::convert::ConvertReport;
+use crate::dataset::distribution::{Counted, Distributions};
+use crate::dataset::facts::ImageFacts;
 use crate::dataset::fix::Receipt;
 use crate::detect::PictureDetections;
 use crate::eval::Metrics;
@@ -28,6 +30,13 @@ pub struct PictureResult {
     pub outcome: Result<PictureDetections, String>,
 }
 
+/// How the open dataset is distributed, and what was counted for it: a panel compares by the pointers.
+#[derive(Clone, Debug)]
+pub struct DatasetCounts {
+    pub of: Counted,
+    pub distributions: Distributions,
+}
+
 #[derive(Clone, Debug)]
 pub enum Event {
     Progress {
@@ -39,6 +48,8 @@ pub enum Event {
     /// An earlier run was opened.
     RunOpened(Box<SavedRun>),
     Labels(Arc<LabelTable>),
+    /// What is known of each image file of the open dataset.
+    ImageFacts(Arc<Vec<ImageFacts>>),
     Finding(Finding),
     Train(TrainEvent),
     /// Of a run that another process trains.
@@ -79,6 +90,7 @@ pub enum CommandDone {
         dry_run: bool,
     },
     Undone(Receipt),
+    Counted(Arc<DatasetCounts>),
     Converted(ConvertReport),
     SampleWritten {
         out: PathBuf,

@@ -8,16 +8,19 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
+use super::OpenDataset;
 use super::bench;
 use super::command::{BrowseKind, Command, DetectRequest};
 use super::device;
 use super::doctor;
-use super::event::{CommandDone, Event, PictureResult};
+use super::event::{CommandDone, DatasetCounts, Event, PictureResult};
 use super::failure::Failure;
 use super::job::JobContext;
 use super::training;
 use crate::dataset::check;
 use crate::dataset::convert;
+use crate::dataset::distribution;
+use crate::dataset::distribution::Counted;
 use crate::dataset::fix;
 use crate::dataset::sample;
 use crate::dataset::sample::SampleOptions;
@@ -42,11 +45,17 @@ use crate::yolo::weights::WeightsError;
 
 /// What a job takes from the session.
 pub struct Inputs {
-    pub dataset: Option<Arc<Dataset>>,
+    pub open: Option<OpenDataset>,
     pub state_dir: PathBuf,
     pub sample_dir: PathBuf,
     /// For a training.
     pub orders: Receiver<TrainOrder>,
+}
+
+impl Inputs {
+    fn dataset(&self) -> Option<&Arc<Dataset>> {
+        self.open.as_ref().map(|open| &open.dataset)
+    }
 }
 
 type Done = Result<CommandDone, Failure>;
@@ -68,6 +77,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             let dataset = dataset_of(path.as_deref(), inputs)?;
             Ok(CommandDone::Undone(fix::undo(&dataset, &inputs.state_dir)?))
         }
+        Command::Count { images, training_side } => count(images, training_side, inputs),
         Command::ConvertToYolo { source, out } => {
             let dataset = Dataset::open(&source)?;
             Ok(CommandDone::Converted(convert::to_yolo(&dataset, &out, &check_in)?))
@@ -138,6 +148,13 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
     }
 }
 
+fn count(images: Option<Arc<[u32]>>, training_side: u32, inputs: &Inputs) -> Done {
+    let Some(OpenDataset { dataset, labels, facts, .. }) = inputs.open.clone() else { return Err(no_dataset()) };
+    let of = Counted { dataset, labels, facts, images, training_side };
+    let distributions = distribution::distributions(&of);
+    Ok(CommandDone::Counted(Arc::new(DatasetCounts { of, distributions })))
+}
+
 fn follow(dir: PathBuf, len: u64, context: &JobContext) -> Done {
     let dir = Arc::new(dir);
     let mut tell = |news| match news {
@@ -172,11 +189,15 @@ fn compare_runs(dirs: &[PathBuf], context: &JobContext) -> Done {
 }
 
 fn dataset_of(path: Option<&Path>, inputs: &Inputs) -> Result<Arc<Dataset>, Failure> {
-    match (path, &inputs.dataset) {
+    match (path, inputs.dataset()) {
         (Some(path), _) => Ok(Arc::new(Dataset::open(path)?)),
         (None, Some(dataset)) => Ok(dataset.clone()),
-        (None, None) => Err(Failure::mendable("no dataset is open", Some("open a folder or a data.yaml first".to_owned()))),
+        (None, None) => Err(no_dataset()),
     }
+}
+
+fn no_dataset() -> Failure {
+    Failure::mendable("no dataset is open", Some("open a folder or a data.yaml first".to_owned()))
 }
 
 fn open(path: &Path, context: &JobContext) -> Done {
@@ -192,7 +213,7 @@ fn open(path: &Path, context: &JobContext) -> Done {
 /// Opens a run folder, and with it the dataset that it was trained on, unless one is open or it is gone.
 fn open_run(dir: &Path, inputs: &Inputs, context: &JobContext) -> Done {
     let run = SavedRun::read(dir).map_err(|error| Failure::mendable(format!("cannot read the run {}: {error}", dir.display()), None))?;
-    let data = run.data.clone().filter(|data| inputs.dataset.is_none() && data.exists());
+    let data = run.data.clone().filter(|data| inputs.open.is_none() && data.exists());
     go_on(context.emit(Event::RunOpened(Box::new(run))))?;
     match data {
         Some(data) => open(&data, context),
@@ -201,7 +222,7 @@ fn open_run(dir: &Path, inputs: &Inputs, context: &JobContext) -> Done {
 }
 
 fn read_labels(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {
-    let open = inputs.dataset.as_ref().filter(|dataset| dataset.source == path);
+    let open = inputs.dataset().filter(|dataset| dataset.source == path);
     let dataset = match open {
         Some(dataset) => dataset.clone(),
         None => Arc::new(Dataset::open(path)?),

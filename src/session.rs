@@ -36,7 +36,7 @@ pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
 pub use queue::{Queue, QueuedRun};
-pub use settings::{Settings, ThemeChoice};
+pub use settings::{KeySettings, Settings, ThemeChoice};
 
 use crate::dataset::check::CheckReport;
 use crate::dataset::edit::Mark;
@@ -304,6 +304,11 @@ impl Session {
                 self.settings.theme = theme;
                 self.save_settings();
             }
+            Command::SetKeys(keys) => {
+                self.settings.keys = keys;
+                self.save_settings();
+            }
+            Command::Tell { text, hint } => self.tell(false, text, hint),
             Command::Open(path) => self.open(path),
             Command::OpenSample if self.settings.sample_dir().join("data.yaml").is_file() => self.open(self.settings.sample_dir()),
             command => self.start_job(command),
@@ -586,9 +591,12 @@ impl Session {
     }
 
     fn notice(&mut self, failure: &Failure) {
+        self.tell(failure.kind != FailureKind::Cancelled, failure.message.clone(), failure.hint.clone());
+    }
+
+    fn tell(&mut self, is_error: bool, text: String, hint: Option<String>) {
         let id = self.next_id;
         self.next_id += 1;
-        let Failure { message, hint, .. } = failure;
-        self.notices.push(Notice { id, is_error: failure.kind != FailureKind::Cancelled, text: message.clone(), hint: hint.clone() });
+        self.notices.push(Notice { id, is_error, text, hint });
     }
 }

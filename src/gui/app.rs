@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use egui::{Align, Button, CentralPanel, Frame, Key, Layout, Margin, Panel, RichText, Ui};
 
-use super::action::{Action, Workspace};
+use super::action::{Action, KeyPlace, Workspace};
 use super::canvas::Zoom;
 use super::check::CheckPanel;
 use super::controls;
@@ -15,6 +15,7 @@ use super::data::DataPanel;
 use super::detect::DetectPanel;
 use super::export::ExportPanel;
 use super::help;
+use super::keymap::KeyMap;
 use super::notices;
 use super::status;
 use super::textures::Textures;
@@ -25,6 +26,7 @@ use super::welcome;
 use super::welcome::Welcome;
 use crate::session::Command;
 use crate::session::JobKind;
+use crate::session::KeySettings;
 use crate::session::OpenTarget;
 use crate::session::Session;
 use crate::session::ThemeChoice;
@@ -69,14 +71,20 @@ pub struct Window {
     welcome: Welcome,
     hides_boxes: bool,
     shows_help: bool,
+    /// What the key map was made from.
+    keys: Option<KeySettings>,
 }
 
 impl Window {
     /// Draws everything, and returns what was asked for in this frame.
     #[must_use]
     pub fn ui(&mut self, ui: &mut Ui, session: &Session) -> Vec<Command> {
-        let is_editing = self.workspace == Workspace::Data && self.data.shows_editor();
-        let mut out = Out { actions: Action::pressed(ui.ctx(), is_editing), ..Out::default() };
+        let mut out = Out::default();
+        self.follow_keys(ui, session, &mut out);
+        out.actions = KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place());
+        if self.shows_help {
+            out.actions.retain(|action| *action == Action::Help);
+        }
         let is_busy_elsewhere = self.shows_help || egui::Popup::is_any_open(ui.ctx()) || ui.ctx().text_edit_focused();
         if !is_busy_elsewhere && ui.input(|input| input.key_pressed(Key::Escape)) && self.workspace == Workspace::Data {
             self.data.leave_image();
@@ -84,7 +92,7 @@ impl Window {
         let before = self.workspace;
         self.data.follow(session);
         self.top_bar_ui(ui, session, &mut out);
-        let hides_boxes = self.hides_boxes || Action::PeekBoxes.is_held(ui.ctx());
+        let hides_boxes = self.hides_boxes || KeyMap::of(ui.ctx()).is_down(ui.ctx(), Action::PeekBoxes);
         let mut view = View { session, textures: &mut self.textures, out: &mut out, hides_boxes };
         status::ui(ui, &mut view, self.data.n_labels());
         CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| match self.workspace {
@@ -103,7 +111,7 @@ impl Window {
             out.commands.push(Command::Open(path));
         }
         if self.shows_help {
-            self.shows_help = help::ui(ui);
+            self.shows_help = help::ui(ui, self.place());
         }
         for action in std::mem::take(&mut out.actions) {
             if action.unavailable(session).is_none() {
@@ -116,6 +124,31 @@ impl Window {
         let missing = self.textures.requests().cloned().map(Command::LoadPicture);
         out.commands.extend(missing);
         out.commands
+    }
+
+    /// Where keys are pressed.
+    fn place(&self) -> KeyPlace {
+        match self.workspace {
+            Workspace::Data => self.data.place(),
+            Workspace::Check => KeyPlace::Check,
+            Workspace::Train => KeyPlace::Train,
+            Workspace::Detect => KeyPlace::Detect,
+            Workspace::Export => KeyPlace::Export,
+        }
+    }
+
+    /// Makes the key map again when the settings have changed, and tells what of them means nothing.
+    fn follow_keys(&mut self, ui: &Ui, session: &Session, out: &mut Out) {
+        if self.keys.as_ref() == Some(&session.settings.keys) {
+            return;
+        }
+        let (map, problems) = KeyMap::new(&session.settings.keys);
+        map.install(ui.ctx());
+        self.keys = Some(session.settings.keys.clone());
+        if !problems.is_empty() {
+            let hint = Some("this part of the settings is left out".to_owned());
+            out.commands.push(Command::Tell { text: format!("keys in the settings: {}", problems.join("; ")), hint });
+        }
     }
 
     /// Follows what jobs report; returns what should happen next.

@@ -5,7 +5,7 @@
 
 use egui::{Align, Frame, Layout, Margin, Panel, ScrollArea, Slider, Ui};
 
-use super::action::Action;
+use super::action::{Action, KeyPlace};
 use super::app::View;
 use super::browser::Browser;
 use super::canvas::Zoom;
@@ -307,6 +307,15 @@ fn no_images_ui(ui: &mut Ui, listing: &Listing, filter: &mut Filter) {
 }
 
 impl DataPanel {
+    /// Where keys are pressed.
+    pub fn place(&self) -> KeyPlace {
+        match self.shows_editor() {
+            true if self.editor.has_selection() => KeyPlace::Selection,
+            true => KeyPlace::Editor,
+            false => KeyPlace::Grid,
+        }
+    }
+
     /// Labels of the whole dataset, once they are read.
     pub fn n_labels(&self) -> Option<usize> {
         self.listing.as_ref().filter(|listing| !listing.labels.is_empty()).map(|listing| listing.n_labels)

@@ -135,6 +135,10 @@ impl Editor {
         });
     }
 
+    pub fn has_selection(&self) -> bool {
+        self.boxes.has_selection()
+    }
+
     pub fn zoom(&mut self, zoom: Zoom) {
         self.canvas.zoom(zoom);
     }

@@ -1,57 +1,76 @@
-//! The sheet of keyboard shortcuts, made from the table of actions.
+//! The sheet of keyboard shortcuts: what the keys do at the place that is shown, from the table of actions and the key map.
 
-use egui::{Frame, Grid, Id, Modal, RichText, Ui};
+use egui::{Frame, Grid, Id, Modal, RichText, ScrollArea, Ui};
 
-use super::action::{Action, keys_text};
+use super::action::{Action, Group, KeyPlace};
 use super::controls;
+use super::keymap::{KeyMap, keys_text};
 use super::theme::palette;
 
-const GO: [Action; 8] = [
-    Action::ShowData,
-    Action::ShowCheck,
-    Action::ShowTrain,
-    Action::ShowDetect,
-    Action::ShowExport,
-    Action::Open,
-    Action::ToggleTheme,
-    Action::Help,
-];
-const LOOK: [Action; 8] = [
-    Action::NextImage,
-    Action::PreviousImage,
-    Action::ToggleGrid,
-    Action::ToggleBoxes,
-    Action::ZoomFit,
-    Action::ZoomActual,
-    Action::ZoomIn,
-    Action::ZoomOut,
-];
-const DO: [Action; 7] =
-    [Action::Check, Action::PreviewFix, Action::Undo, Action::StartTraining, Action::StopTraining, Action::Detect, Action::Export];
+const N_COLUMNS: usize = 2;
 
 /// Draws the sheet; returns whether it stays open.
-pub fn ui(ui: &Ui) -> bool {
+pub fn ui(ui: &Ui, place: KeyPlace) -> bool {
+    let map = KeyMap::of(ui.ctx());
     let frame = Frame::window(ui.style()).inner_margin(24);
+    let height = ui.ctx().content_rect().height() - 160.0;
     let modal = Modal::new(Id::unique("keyboard shortcuts")).frame(frame).show(ui.ctx(), |ui| {
-        ui.set_width(820.0);
+        ui.set_width(860.0);
         let closed = controls::section_with(ui, "Keyboard shortcuts", |ui| ui.button("Close").clicked());
+        controls::note(ui, format!("What the keys do {}. Preset {}", place_words(place), map.preset.title()));
         ui.add_space(8.0);
-        ui.columns(2, |columns| {
-            let [left, right] = columns else { return };
-            group_ui(left, "Look at pictures", &LOOK);
-            mouse_ui(left);
-            group_ui(right, "Go", &GO);
-            right.add_space(14.0);
-            group_ui(right, "Do", &DO);
+        ScrollArea::vertical().max_height(height).show(ui, |ui| {
+            ui.columns(N_COLUMNS, |columns| {
+                for (column, groups) in columns.iter_mut().zip(arranged(&map, place)) {
+                    for (group, actions) in groups {
+                        group_ui(column, &map, group.title(), &actions);
+                        if group == Group::Look {
+                            mouse_ui(column);
+                        }
+                    }
+                }
+            });
         });
         closed
     });
     !(modal.inner || modal.should_close())
 }
 
+fn place_words(place: KeyPlace) -> &'static str {
+    match place {
+        KeyPlace::Grid => "in the grid",
+        KeyPlace::Editor => "on an image",
+        KeyPlace::Selection => "with boxes selected",
+        KeyPlace::Check => "in Check",
+        KeyPlace::Train => "in Train",
+        KeyPlace::Detect => "in Detect",
+        KeyPlace::Export => "in Export",
+    }
+}
+
+/// The groups with actions that have keys in this place, each in the column that is shortest so far.
+fn arranged(map: &KeyMap, place: KeyPlace) -> [Vec<(Group, Vec<Action>)>; N_COLUMNS] {
+    let mut columns: [Vec<_>; N_COLUMNS] = Default::default();
+    let mut heights = [0; N_COLUMNS];
+    for group in Group::ALL {
+        let has_keys = |action: &Action| {
+            let info = action.info();
+            info.group == group && info.scope.contains(place) && !map.keys(*action).is_empty()
+        };
+        let actions: Vec<Action> = Action::ALL.iter().copied().filter(has_keys).collect();
+        if actions.is_empty() {
+            continue;
+        }
+        let shortest = (0..N_COLUMNS).min_by_key(|column| heights[*column]).unwrap_or(0);
+        // The pointer's part stands below the first.
+        heights[shortest] += actions.len() + if group == Group::Look { 7 } else { 2 };
+        columns[shortest].push((group, actions));
+    }
+    columns
+}
+
 /// What the pointer does on a picture, below the keys that do the like.
 fn mouse_ui(ui: &mut Ui) {
-    ui.add_space(14.0);
     controls::section(ui, "With the pointer on a picture");
     Grid::new("mouse").num_columns(2).min_col_width(96.0).min_row_height(20.0).spacing([12.0, 4.0]).show(ui, |ui| {
         for (gesture, effect) in [("Wheel", "Zoom at the pointer"), ("Drag", "Move the picture"), ("Double click", "Fit it into view")] {
@@ -60,17 +79,19 @@ fn mouse_ui(ui: &mut Ui) {
             ui.end_row();
         }
     });
+    ui.add_space(14.0);
 }
 
-fn group_ui(ui: &mut Ui, title: &str, actions: &[Action]) {
+fn group_ui(ui: &mut Ui, map: &KeyMap, title: &str, actions: &[Action]) {
     controls::section(ui, title);
     Grid::new(title).num_columns(2).min_col_width(96.0).min_row_height(20.0).spacing([12.0, 4.0]).show(ui, |ui| {
         ui.spacing_mut().interact_size.y = 18.0;
         for action in actions {
-            let keys: Vec<String> = action.info().shortcuts.iter().map(|shortcut| keys_text(ui.ctx(), shortcut)).collect();
+            let keys: Vec<String> = map.keys(*action).iter().map(|keys| keys_text(ui.ctx(), keys)).collect();
             ui.label(RichText::new(keys.join("  ")).monospace().color(palette(ui).strong));
             controls::weak(ui, action.info().tooltip);
             ui.end_row();
         }
     });
+    ui.add_space(14.0);
 }

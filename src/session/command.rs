@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bench::BenchRequest;
 use super::job::{JobId, JobKind};
 use super::pictures::PictureKey;
-use super::settings::ThemeChoice;
+use super::settings::{KeySettings, ThemeChoice};
 use crate::dataset::edit::Edit;
 use crate::dataset::sample::SampleOptions;
 use crate::detect::DetectOptions;
@@ -105,6 +105,13 @@ pub enum Command {
     LoadPicture(PictureKey),
     UseWeights(PathBuf),
     SetTheme(ThemeChoice),
+    /// Keeps which keys do what.
+    SetKeys(KeySettings),
+    /// Shows the person a notice that is no error.
+    Tell {
+        text: String,
+        hint: Option<String>,
+    },
     /// Asks for a path with the desktop's file dialog.
     Browse(BrowseKind),
     /// Opens the sample dataset, which is drawn first if it is not there yet.
@@ -197,7 +204,9 @@ impl Command {
             | Self::DismissNotice(_)
             | Self::LoadPicture(_)
             | Self::UseWeights(_)
-            | Self::SetTheme(_) => {
+            | Self::SetTheme(_)
+            | Self::SetKeys(_)
+            | Self::Tell { .. } => {
                 return None;
             }
         })

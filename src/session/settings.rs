@@ -1,5 +1,6 @@
 //! What the program remembers between starts, and where it keeps its own files.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,16 @@ pub enum ThemeChoice {
     Dark,
 }
 
+/// Which keys do what: a preset, and what differs from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeySettings {
+    /// By its name; empty for the program's own.
+    pub preset: String,
+    /// Keys by the action's name, such as `"NextImage": ["F", "Ctrl+Right"]`; an empty list takes all keys away.
+    pub changed: BTreeMap<String, Vec<String>>,
+}
+
 /// So many datasets are remembered.
 const MAX_RECENT: usize = 8;
 
@@ -24,6 +35,7 @@ pub struct Settings {
     pub theme: ThemeChoice,
     /// Datasets opened lately, the last first.
     pub recent: Vec<PathBuf>,
+    pub keys: KeySettings,
     /// Journals and receipts of fixes; never inside a dataset.
     #[serde(skip)]
     pub state_dir: PathBuf,
@@ -33,7 +45,8 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { theme: ThemeChoice::default(), recent: Vec::new(), state_dir: std::env::temp_dir().join("boxwright"), path: None }
+        let state_dir = std::env::temp_dir().join("boxwright");
+        Self { theme: ThemeChoice::default(), recent: Vec::new(), keys: KeySettings::default(), state_dir, path: None }
     }
 }
 

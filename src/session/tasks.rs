@@ -144,6 +144,8 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::LoadPicture(_)
         | Command::UseWeights(_)
         | Command::SetTheme(_)
+        | Command::SetKeys(_)
+        | Command::Tell { .. }
         | Command::Edit(_) => unreachable!("the session carries these out itself"),
     }
 }

@@ -8,6 +8,7 @@
 mod commands;
 mod editor;
 mod fixture;
+mod keys;
 mod pictures;
 mod script;
 mod train;

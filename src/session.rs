@@ -10,15 +10,18 @@ mod bench_gpu;
 pub mod command;
 pub mod device;
 pub mod doctor;
+pub mod dropped_rows;
 mod editing;
 pub mod event;
 pub mod failure;
 pub mod job;
 mod monitor;
 pub mod pictures;
+pub mod pyramid;
 pub mod queue;
 pub mod settings;
 pub mod tasks;
+pub mod tiles;
 mod training;
 #[cfg(test)]
 mod training_tests;
@@ -31,12 +34,14 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use command::{BrowseKind, Command, DetectRequest, OpenTarget};
 pub use device::DeviceOption;
+pub use dropped_rows::{DroppedRow, DroppedRows, ImageRows};
 pub use event::{CommandDone, DatasetCounts, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
 pub use queue::{Queue, QueuedRun};
 pub use settings::{KeySettings, Settings, ThemeChoice};
+pub use tiles::{TileKey, TileState, Tiles};
 
 use crate::dataset::check::CheckReport;
 use crate::dataset::edit::Mark;
@@ -214,6 +219,10 @@ pub struct Session {
     pub notices: Vec<Notice>,
     pub jobs: Vec<JobStatus>,
     pub pictures: Pictures,
+    /// Of pictures that are too large for one texture.
+    pub tiles: Tiles,
+    /// Rows of the label file of the image that is looked at.
+    pub dropped_rows: DroppedRows,
     /// What jobs can run on: the CPU, and each GPU that `Command::ListDevices` found.
     pub devices: Vec<DeviceOption>,
 
@@ -231,7 +240,8 @@ impl Session {
     pub fn new(settings: Settings, wake: Arc<dyn Fn() + Send + Sync>) -> Self {
         // Big enough for a burst of findings; a job whose channel is full waits with results and drops progress.
         let (sender, receiver) = bounded(1024);
-        let pictures = Pictures::new(&wake);
+        let pyramids = Arc::default();
+        let pictures = Pictures::new(&pyramids, &wake);
         Self {
             settings,
             dataset: None,
@@ -253,6 +263,8 @@ impl Session {
             notices: Vec::new(),
             jobs: Vec::new(),
             pictures,
+            tiles: Tiles::new(pyramids, &wake),
+            dropped_rows: DroppedRows::new(&wake),
             devices: vec![DeviceOption::cpu()],
             running: Vec::new(),
             orders: bounded(MAX_ORDERS),
@@ -299,6 +311,8 @@ impl Session {
             }
             Command::DismissNotice(id) => self.notices.retain(|notice| notice.id != id),
             Command::LoadPicture(key) => self.pictures.request(key),
+            Command::LoadTile(key) => self.tiles.request(key),
+            Command::ReadDroppedRows(image) => self.read_dropped_rows(image),
             Command::UseWeights(path) => self.weights = Some(path),
             Command::SetTheme(theme) => {
                 self.settings.theme = theme;
@@ -319,6 +333,8 @@ impl Session {
     pub fn poll(&mut self, budget: Duration) -> Vec<Event> {
         let start = Instant::now();
         self.pictures.poll();
+        self.tiles.poll();
+        self.dropped_rows.poll();
         let mut events = Vec::new();
         while start.elapsed() < budget {
             let Ok(message) = self.receiver.try_recv() else { break };
@@ -348,6 +364,14 @@ impl Session {
     /// The labels of an image by its index; empty while they are being read.
     pub fn labels(&self, image: usize) -> &[Label] {
         self.dataset.as_ref().and_then(|open| open.labels.get(image)).map_or(&[], |labels| &**labels)
+    }
+
+    fn read_dropped_rows(&mut self, image: usize) {
+        if let Some(open) = &self.dataset
+            && let Some(labels) = open.labels.get(image)
+        {
+            self.dropped_rows.request(&open.dataset, image, labels);
+        }
     }
 
     fn save_settings(&mut self) {

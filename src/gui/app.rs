@@ -8,7 +8,6 @@ use std::time::Duration;
 use egui::{Align, Button, CentralPanel, Frame, Key, Layout, Margin, Panel, RichText, Ui};
 
 use super::action::{Action, KeyPlace, Workspace};
-use super::canvas::Zoom;
 use super::check::CheckPanel;
 use super::controls;
 use super::data::DataPanel;
@@ -22,6 +21,7 @@ use super::textures::Textures;
 use super::theme::{self, palette};
 use super::train::{TrainPage, TrainPanel};
 use super::train_control;
+use super::viewport::Zoom;
 use super::welcome;
 use super::welcome::Welcome;
 use crate::session::Command;
@@ -81,6 +81,9 @@ impl Window {
     pub fn ui(&mut self, ui: &mut Ui, session: &Session) -> Vec<Command> {
         let mut out = Out::default();
         self.follow_keys(ui, session, &mut out);
+        if self.workspace == Workspace::Data && !self.shows_help {
+            self.data.take_keys(ui.ctx());
+        }
         out.actions = KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place());
         if self.shows_help {
             out.actions.retain(|action| *action == Action::Help);
@@ -123,6 +126,7 @@ impl Window {
         }
         let missing = self.textures.requests().cloned().map(Command::LoadPicture);
         out.commands.extend(missing);
+        out.commands.extend(self.textures.tiles.requests().cloned().map(Command::LoadTile));
         out.commands
     }
 
@@ -255,7 +259,10 @@ impl Window {
                 commands.push(Command::SetTheme(other));
             }
             Action::Help => self.shows_help = !self.shows_help,
-            editing => commands.extend(self.data.act(editing, session)),
+            editing => {
+                commands.extend(self.data.act(editing, session));
+                ui.ctx().request_repaint();
+            }
         }
     }
 
@@ -366,7 +373,7 @@ impl App {
             // There may be more than the budget let in.
             ctx.request_repaint();
         }
-        self.window.textures.take_in(ctx, &self.session.pictures);
+        self.window.textures.take_in(ctx, &self.session.pictures, &self.session.tiles);
         events
     }
 

@@ -7,8 +7,10 @@
 //! the boxes; after any other change the selection is dropped, and labels that are still there keep being locked or hidden.
 //! Never changes a label.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::label_edits::identity;
 use crate::dataset::Label;
 use crate::dataset::edit::LabelOp;
 
@@ -175,11 +177,11 @@ impl BoxStates {
 
     /// States of labels that are the same as before; nothing is selected.
     fn carried_over(&self, labels: &[Label]) -> Vec<BoxState> {
-        let is_plain = |state: &BoxState| !state.is_locked && !state.is_hidden;
-        let kept: Vec<(&Label, &BoxState)> = self.labels.iter().zip(&self.states).filter(|(_, state)| !is_plain(state)).collect();
+        let marked = self.labels.iter().zip(&self.states).filter(|(_, state)| !state.is_free());
+        let kept: HashMap<[u32; 5], BoxState> = marked.map(|(label, state)| (identity(label), *state)).collect();
         let of = |label: &Label| {
-            let old = kept.iter().find(|(old, _)| *old == label);
-            old.map_or_else(BoxState::default, |(_, state)| BoxState { is_selected: false, ..**state })
+            let old = kept.get(&identity(label)).copied().unwrap_or_default();
+            BoxState { is_selected: false, ..old }
         };
         labels.iter().map(of).collect()
     }

@@ -10,10 +10,10 @@ use egui_extras::{Column, TableBuilder};
 
 use super::action::Action;
 use super::app::View;
-use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
+use super::canvas::{Canvas, CanvasBox, Outline, label_box};
 use super::controls::{self, counted};
-use super::editor::label_box;
 use super::theme::{self, palette};
+use super::viewport::Zoom;
 use super::welcome;
 use crate::dataset::check::Finding;
 use crate::dataset::check::{CheckReport, Fixability, Rule, Severity};

@@ -8,12 +8,12 @@ use egui::{Align, Frame, Layout, Margin, Panel, ScrollArea, Slider, Ui};
 use super::action::{Action, KeyPlace};
 use super::app::View;
 use super::browser::Browser;
-use super::canvas::Zoom;
 use super::controls::{self, CountRow, counted};
 use super::editor::{Editor, Place};
 use super::image_item::ImageItem;
 use super::listing::{Filter, Listing};
 use super::theme::{self, palette};
+use super::viewport::Zoom;
 use crate::dataset::{ClassId, Split};
 use crate::session::Command;
 use crate::session::OpenDataset;
@@ -48,7 +48,7 @@ impl DataPanel {
                 .frame(side)
                 .default_size(236.0)
                 .min_size(180.0)
-                .show(ui, |ui| self.editor.labels_ui(ui, view.session, image));
+                .show(ui, |ui| self.editor.labels_ui(ui, view, image));
         }
         egui::CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| {
             self.bar_ui(ui, view, &listing);
@@ -94,9 +94,9 @@ impl DataPanel {
         self.browser.show_current();
     }
 
-    /// Back to the grid, if one image is shown.
+    /// Ends what the editor is at; or goes back to the grid, if one image is shown.
     pub fn leave_image(&mut self) {
-        if self.shows_one {
+        if self.shows_one && !self.editor.cancel() {
             self.toggle_grid();
         }
     }
@@ -108,6 +108,13 @@ impl DataPanel {
     /// Whether one image with its boxes is shown.
     pub fn shows_editor(&self) -> bool {
         self.shows_one && self.browser.current().is_some()
+    }
+
+    /// Takes the keys that move boxes; see [`Editor::take_keys`].
+    pub fn take_keys(&mut self, ctx: &egui::Context) {
+        if self.shows_editor() {
+            self.editor.take_keys(ctx);
+        }
     }
 
     /// Carries out an action of the label editor; does nothing where no image is shown.

@@ -11,10 +11,10 @@ use egui::{Align, Frame, Layout, Margin, Panel, RichText, ScrollArea, Sense, Sli
 
 use super::action::Action;
 use super::app::View;
-use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
+use super::canvas::{Canvas, CanvasBox, Outline, label_box};
 use super::controls::{self, counted, path_of};
-use super::editor::label_box;
 use super::theme::{self, palette};
+use super::viewport::Zoom;
 use crate::dataset::{Dataset, Split};
 use crate::detect::DetectOptions;
 use crate::detect::PictureDetections;

@@ -8,18 +8,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use egui::{RichText, ScrollArea, Ui};
+use egui::{Context, Event, Key, Rect, Ui};
 
 use super::action::Action;
 use super::app::View;
 use super::box_states::BoxStates;
-use super::canvas::{Canvas, CanvasBox, Outline, Zoom};
-use super::controls::{self, counted};
+use super::class_picker::{ClassPicker, Picked};
+use super::controls::counted;
+use super::draft::{self, Outcome};
+use super::edit_canvas::{EditCanvas, Scene};
+use super::editor_bar::{EditorBar, EditorOptions};
+use super::editor_side::{EditorSide, SideAsked};
 use super::label_edits;
-use super::theme::{self, palette};
+use super::tone::Tone;
+use super::viewport::Zoom;
 use crate::dataset::edit::{Edit, ImageEdit, LabelOp, Mark, Review};
+use crate::dataset::parse::{self, ParseOptions};
 use crate::dataset::{ClassId, Dataset, Label};
-use crate::geom::Size;
+use crate::geom::{Size, Xywhn};
 use crate::session::Command;
 use crate::session::Session;
 
@@ -43,16 +49,29 @@ pub struct Asked {
 
 /// Boxes that were copied.
 struct Clip {
-    image: usize,
+    /// `None`: they come from elsewhere.
+    image: Option<usize>,
     labels: Vec<Label>,
     /// How often they were pasted on the image that they are from.
     n_beside: usize,
+    /// As the system's clipboard has them.
+    text: String,
+    /// The system's clipboard does not have them yet.
+    is_new: bool,
+}
+
+/// What the class is asked for.
+struct Question {
+    picker: ClassPicker,
+    /// A box that was drawn and is added with the class; `None`: the selected boxes, or the next one.
+    drawn: Option<Xywhn>,
 }
 
 /// What the editor remembers between frames.
 #[derive(Default)]
 pub struct Editor {
-    canvas: Canvas,
+    canvas: EditCanvas,
+    pub options: EditorOptions,
     dataset: Option<Arc<Dataset>>,
     /// Whose boxes `boxes` are.
     image: Option<usize>,
@@ -62,11 +81,18 @@ pub struct Editor {
     /// Of the next box that is drawn.
     class: usize,
     clip: Option<Clip>,
-    /// So many images get the boxes that are propagated.
-    n_propagated: usize,
-    size: Option<Size>,
+    question: Option<Question>,
+    space: SpaceKey,
     /// Why the last action did nothing.
     message: Option<String>,
+}
+
+/// The key that marks an image as reviewed when it is tapped, and moves the picture while it is held.
+#[derive(Clone, Copy, Debug, Default)]
+struct SpaceKey {
+    is_asked: bool,
+    /// Something was moved since it is down.
+    is_used: bool,
 }
 
 impl Place<'_> {
@@ -87,52 +113,69 @@ impl Editor {
     /// Draws the image and takes what the pointer does on it.
     pub fn image_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, image: usize) {
         self.turn_to(view.session, image);
-        let Some(open) = &view.session.dataset else { return };
-        let labels = view.session.labels(image);
-        let boxes: Vec<CanvasBox<'_>> = if view.hides_boxes {
-            Vec::new()
-        } else {
-            let boxes = labels.iter().enumerate();
-            boxes.map(|(index, label)| label_box(&open.dataset.names, label, self.boxes.get(index).is_selected)).collect()
+        let session = view.session;
+        let Some(open) = &session.dataset else { return };
+        let names = &open.dataset.names;
+        let bar = EditorBar {
+            is_drawing: self.canvas.is_drawing(),
+            class: self.class,
+            class_name: names.get(self.class).map(String::as_str),
+            n_selected: self.boxes.selected().len(),
+            review: open.marks.get(image).map_or(Review::Unreviewed, |mark| mark.review),
         };
-        let done = self.canvas.ui(ui, view.textures, &open.dataset.images[image].path, &boxes);
-        self.size = done.size;
-        if done.clicked.is_some() || done.clicked_empty {
-            self.boxes.select(&done.clicked.into_iter().collect::<Vec<_>>());
+        bar.ui(ui, view, &mut self.options);
+        let no_labels: Arc<[Label]> = Arc::default();
+        let labels = open.labels.get(image).unwrap_or(&no_labels);
+        let dropped = session.dropped_rows.get(&open.dataset, image, labels);
+        if dropped.is_none() && open.labels.get(image).is_some() {
+            view.ask(Command::ReadDroppedRows(image));
         }
+        let scene = Scene {
+            path: &open.dataset.images[image].path,
+            labels,
+            names,
+            dropped: dropped.map(|rows| &**rows),
+            class: self.class,
+            drawn: self.question.as_ref().and_then(|question| question.drawn),
+            options: self.options.canvas,
+            hides_boxes: view.hides_boxes,
+        };
+        let rect = ui.available_rect_before_wrap();
+        let done = self.canvas.ui(ui, view.textures, &scene, &mut self.boxes);
+        for outcome in done.outcomes {
+            let asked = self.take_outcome(session, image, outcome);
+            view.out.commands.extend(asked.commands);
+        }
+        if done.wants_class {
+            view.act(Action::ChooseClass);
+        }
+        self.clipboard(ui);
+        self.space_key(ui, view, image);
+        self.question_ui(ui, view, rect, image);
     }
 
-    /// Draws the list of the image's labels.
-    pub fn labels_ui(&mut self, ui: &mut Ui, session: &Session, image: usize) {
-        self.turn_to(session, image);
+    /// Draws classes, labels and hints beside the image.
+    pub fn labels_ui(&mut self, ui: &mut Ui, view: &mut View<'_>, image: usize) {
+        self.turn_to(view.session, image);
+        let session = view.session;
         let Some(open) = &session.dataset else { return };
-        let entry = &open.dataset.images[image];
-        let labels = session.labels(image);
-        let name = entry.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        ui.add(egui::Label::new(RichText::new(&*name).text_style(theme::strong()).color(palette(ui).strong)).truncate())
-            .on_hover_text(entry.path.display().to_string());
-        controls::note(ui, format!("{} split, {}", entry.split.name(), counted(labels.len(), "label")));
-        if let Some(message) = &self.message {
-            controls::note(ui, message);
+        let dropped = open.labels.get(image).and_then(|labels| session.dropped_rows.get(&open.dataset, image, labels));
+        let side = EditorSide {
+            dataset: &open.dataset,
+            entry: &open.dataset.images[image],
+            labels: session.labels(image),
+            size: self.canvas.size(),
+            review: open.marks.get(image).map_or(Review::Unreviewed, |mark| mark.review),
+            dropped: dropped.map(|rows| &**rows),
+            class: self.class,
+            is_drawing: self.canvas.is_drawing(),
+            message: self.message.as_deref(),
+        };
+        let asked = side.ui(ui, &mut self.boxes);
+        if let Some(SideAsked::Class(class)) = asked {
+            let asked = self.choose_class(session, image, class);
+            view.out.commands.extend(asked.commands);
         }
-        ui.add_space(6.0);
-        ui.separator();
-        if labels.is_empty() {
-            controls::note(ui, "No labels: a background image, from which the detector learns what is nothing");
-            return;
-        }
-        ui.spacing_mut().item_spacing.y = 2.0;
-        ScrollArea::vertical().auto_shrink(false).show_rows(ui, controls::ROW_HEIGHT, labels.len(), |ui, rows| {
-            for index in rows {
-                let label = &labels[index];
-                let class = label.class.0 as usize;
-                let name = open.dataset.names.get(class).map_or("?", String::as_str);
-                let is_selected = self.boxes.get(index).is_selected;
-                if label_row_ui(ui, name, class, label, is_selected).clicked() {
-                    self.boxes.select(if is_selected { &[] } else { std::slice::from_ref(&index) });
-                }
-            }
-        });
     }
 
     pub fn has_selection(&self) -> bool {
@@ -143,6 +186,130 @@ impl Editor {
         self.canvas.zoom(zoom);
     }
 
+    /// Takes the keys that move boxes and the cursor. Call it before actions look at the keys.
+    pub fn take_keys(&mut self, ctx: &Context) {
+        if self.question.is_some() || !self.canvas.has_keys(ctx) {
+            return;
+        }
+        self.canvas.take_keys(ctx, &self.boxes, self.options.canvas.whole_pixels);
+        let pasted =
+            ctx.input(|input| input.events.iter().find_map(|event| if let Event::Paste(text) = event { Some(text.clone()) } else { None }));
+        if let Some(text) = pasted {
+            self.take_clip(&text);
+        }
+    }
+
+    /// Ends what is going on: a question, something half drawn, the selection. Returns whether there was something to end.
+    pub fn cancel(&mut self) -> bool {
+        self.message = None;
+        if self.question.take().is_some() || self.canvas.cancel() {
+            return true;
+        }
+        let had_selection = self.boxes.has_selection();
+        self.boxes.select(&[]);
+        had_selection
+    }
+
+    /// What was drawn, moved or resized becomes an edit.
+    fn take_outcome(&mut self, session: &Session, image: usize, outcome: Outcome) -> Asked {
+        let Some(size) = self.canvas.size() else { return Asked::default() };
+        let labels = session.labels(image);
+        match outcome {
+            Outcome::Drawn(rect) => {
+                let bbox = draft::bbox_of(rect, size);
+                if self.options.asks_class {
+                    self.question = Some(Question { picker: ClassPicker::new(self.class), drawn: Some(bbox) });
+                    return Asked::default();
+                }
+                self.add(session, image, bbox)
+            }
+            Outcome::Moved(indices, by) => {
+                let boxes: Vec<_> = indices.iter().filter_map(|&index| Some((index, labels.get(index)?.bbox))).collect();
+                let moved: Vec<_> = boxes.into_iter().map(|(index, bbox)| (index, draft::moved(bbox, by, size))).collect();
+                self.edit(session, image, label_edits::name("Move", moved.len()), label_edits::reshaped(labels, &moved))
+            }
+            Outcome::Resized(shapes) => {
+                let resized = shapes.iter().filter_map(|&(index, before, after)| {
+                    let bbox = labels.get(index)?.bbox;
+                    Some((index, draft::resized(bbox, before, after, size)))
+                });
+                let ops = label_edits::reshaped(labels, &resized.collect::<Vec<_>>());
+                self.edit(session, image, label_edits::name("Resize", ops.len()), ops)
+            }
+            Outcome::Band(_) | Outcome::Nothing => Asked::default(),
+        }
+    }
+
+    /// A drawn box with the class of the next box.
+    fn add(&mut self, session: &Session, image: usize, bbox: Xywhn) -> Asked {
+        if session.dataset.as_ref().is_none_or(|open| self.class >= open.dataset.names.len()) {
+            self.message = Some("The dataset names no class that the box could have".to_owned());
+            return Asked::default();
+        }
+        let ops = label_edits::pasted(&[Label { class: ClassId(self.class as u32), bbox }], session.labels(image));
+        self.edit(session, image, "Add box".to_owned(), ops)
+    }
+
+    /// What was copied goes to the system's clipboard too.
+    fn clipboard(&mut self, ui: &Ui) {
+        if let Some(clip) = self.clip.as_mut().filter(|clip| clip.is_new) {
+            clip.is_new = false;
+            ui.ctx().copy_text(clip.text.clone());
+        }
+    }
+
+    /// Rows of labels that were copied elsewhere, such as in a text editor.
+    fn take_clip(&mut self, text: &str) {
+        let n_classes = self.dataset.as_ref().map_or(0, |dataset| dataset.names.len());
+        if self.clip.as_ref().is_some_and(|clip| clip.text == text) {
+            return;
+        }
+        let options = ParseOptions { n_classes, n_keypoint_fields: None };
+        let labels: Vec<Label> = parse::parse(text.as_bytes(), options, &|| None).labels().collect();
+        if !labels.is_empty() {
+            self.clip = Some(Clip { image: None, labels, n_beside: 0, text: text.to_owned(), is_new: false });
+        }
+    }
+
+    /// A tap marks the image when the key is let go; a key that is held to move the picture marks nothing.
+    fn space_key(&mut self, ui: &Ui, view: &mut View<'_>, image: usize) {
+        let is_down = ui.input(|input| input.key_down(Key::Space));
+        self.space.is_used |= is_down && self.canvas.is_panning();
+        if is_down {
+            return;
+        }
+        let space = std::mem::take(&mut self.space);
+        if space.is_asked && !space.is_used {
+            let mark = view.session.dataset.as_ref().and_then(|open| open.marks.get(image)).cloned().unwrap_or_default();
+            let review = if mark.review == Review::Reviewed { Review::Unreviewed } else { Review::Reviewed };
+            view.out.commands.extend(label_edits::reviewed(image, &mark, review).map(Command::Edit));
+        }
+    }
+
+    fn question_ui(&mut self, ui: &Ui, view: &mut View<'_>, canvas: Rect, image: usize) {
+        let Some(question) = &mut self.question else { return };
+        let Some(open) = &view.session.dataset else { return };
+        let n_selected = self.boxes.selected().len();
+        let text = match (question.drawn, n_selected) {
+            (Some(_), _) => "Class of the new box".to_owned(),
+            (None, 0) => "Class of the next box".to_owned(),
+            (None, n_selected) => format!("Class of {}", label_edits::name("the", n_selected).trim_start_matches("the ")),
+        };
+        let picked = question.picker.ui(ui, canvas, &open.dataset.names, &text);
+        let Some(picked) = picked else { return };
+        let drawn = self.question.take().and_then(|question| question.drawn);
+        if let Picked::Class(class) = picked {
+            let asked = match drawn {
+                Some(bbox) => {
+                    self.class = class;
+                    self.add(view.session, image, bbox)
+                }
+                None => self.choose_class(view.session, image, class),
+            };
+            view.out.commands.extend(asked.commands);
+        }
+    }
+
     /// Carries out an action of the editor on the image of `place`.
     pub fn act(&mut self, action: Action, place: &Place<'_>) -> Asked {
         self.message = None;
@@ -150,9 +317,42 @@ impl Editor {
         self.turn_to(place.session, image);
         let n_classes = place.session.dataset.as_ref().map_or(0, |open| open.dataset.names.len());
         if let Some(class) = action.class_place() {
-            return self.choose_class(place, image, class);
+            return self.choose_class(place.session, image, class);
         }
         match action {
+            Action::DrawBox => {
+                self.canvas.toggle_armed();
+                self.boxes.select(&[]);
+                Asked::default()
+            }
+            Action::ChooseClass if n_classes > 0 => {
+                let labels = place.labels(image);
+                let last = self.boxes.selected().first().and_then(|&index| labels.get(index)).map_or(self.class, |l| l.class.0 as usize);
+                self.question = Some(Question { picker: ClassPicker::new(last), drawn: None });
+                Asked::default()
+            }
+            Action::ZoomToBox => {
+                if !self.canvas.zoom_to_selection(&self.boxes) {
+                    self.message = Some("Select a box to zoom to it".to_owned());
+                }
+                Asked::default()
+            }
+            Action::ToggleCrosshair | Action::ToggleLoupe | Action::TogglePixelGrid => {
+                let options = &mut self.options.canvas;
+                let option = match action {
+                    Action::ToggleCrosshair => &mut options.shows_crosshair,
+                    Action::ToggleLoupe => &mut options.shows_loupe,
+                    _ => &mut options.shows_pixel_grid,
+                };
+                *option = !*option;
+                let word = if *option { "on" } else { "off" };
+                self.message = Some(format!("{} is {word}", action.title()));
+                Asked::default()
+            }
+            Action::ResetTone => {
+                self.options.canvas.tone = Tone::default();
+                Asked::default()
+            }
             Action::SelectAllBoxes => {
                 let shown: Vec<usize> = (0..self.boxes.all().len()).filter(|&index| !self.boxes.get(index).is_hidden).collect();
                 self.boxes.select(&shown);
@@ -165,7 +365,7 @@ impl Editor {
             }
             Action::DeleteBoxes => {
                 let selected = self.unlocked();
-                self.edit(place, image, label_edits::name("Delete", selected.len()), label_edits::removed(&selected))
+                self.edit(place.session, image, label_edits::name("Delete", selected.len()), label_edits::removed(&selected))
             }
             Action::CopyBoxes => {
                 self.copy(place, image);
@@ -174,9 +374,9 @@ impl Editor {
             Action::PasteBoxes => self.paste(place, image),
             Action::DuplicateBoxes => {
                 let labels = self.selected_labels(place, image);
-                let copies = label_edits::beside(&labels, 1, self.size.unwrap_or(Size::square(1000)));
+                let copies = label_edits::beside(&labels, 1, self.canvas.size().unwrap_or(Size::square(1000)));
                 let ops = label_edits::pasted(&copies, place.labels(image));
-                self.edit(place, image, label_edits::name("Duplicate", ops.len()), ops)
+                self.edit(place.session, image, label_edits::name("Duplicate", ops.len()), ops)
             }
             Action::PastePrevious => self.paste_previous(place, image),
             Action::Propagate => self.propagate(place, image),
@@ -184,7 +384,7 @@ impl Editor {
                 let labels = place.labels(image);
                 let current = self.boxes.selected().first().and_then(|&index| labels.get(index)).map_or(self.class, |l| l.class.0 as usize);
                 let step = if action == Action::NextClass { 1 } else { n_classes - 1 };
-                self.choose_class(place, image, (current + step) % n_classes)
+                self.choose_class(place.session, image, (current + step) % n_classes)
             }
             Action::LockBoxes => {
                 self.boxes.toggle_lock();
@@ -195,9 +395,8 @@ impl Editor {
                 Asked::default()
             }
             Action::MarkReviewed => {
-                let mark = place.mark(image);
-                let review = if mark.review == Review::Reviewed { Review::Unreviewed } else { Review::Reviewed };
-                Asked::of(label_edits::reviewed(image, &mark, review))
+                self.space.is_asked = true;
+                Asked::default()
             }
             Action::MarkEmpty => self.mark_empty(place, image),
             Action::NextUnreviewed => {
@@ -213,16 +412,16 @@ impl Editor {
     }
 
     /// Gives the selected boxes a class; without a selection the next box that is drawn.
-    fn choose_class(&mut self, place: &Place<'_>, image: usize, class: usize) -> Asked {
-        let names = place.session.dataset.as_ref().map_or(&[][..], |open| &open.dataset.names);
+    fn choose_class(&mut self, session: &Session, image: usize, class: usize) -> Asked {
+        let names = session.dataset.as_ref().map_or(&[][..], |open| &open.dataset.names);
         if class >= names.len() {
             self.message = Some(format!("The dataset has no class {}", class + 1));
             return Asked::default();
         }
         self.class = class;
         let selected = self.unlocked();
-        let ops = label_edits::reclassed(place.labels(image), &selected, ClassId(class as u32));
-        self.edit(place, image, format!("Change class to {}", names[class]), ops)
+        let ops = label_edits::reclassed(session.labels(image), &selected, ClassId(class as u32));
+        self.edit(session, image, format!("Change class to {}", names[class]), ops)
     }
 
     fn copy(&mut self, place: &Place<'_>, image: usize) {
@@ -230,7 +429,8 @@ impl Editor {
         if labels.is_empty() {
             self.message = Some("Select a box to copy it".to_owned());
         } else {
-            self.clip = Some(Clip { image, labels, n_beside: 0 });
+            let rows: Vec<String> = labels.iter().map(parse::row_text).collect();
+            self.clip = Some(Clip { image: Some(image), labels, n_beside: 0, text: rows.join("\n"), is_new: true });
         }
     }
 
@@ -239,9 +439,9 @@ impl Editor {
             self.message = Some("Nothing was copied".to_owned());
             return Asked::default();
         };
-        let labels = if clip.image == image {
+        let labels = if clip.image == Some(image) {
             clip.n_beside += 1;
-            label_edits::beside(&clip.labels, clip.n_beside, self.size.unwrap_or(Size::square(1000)))
+            label_edits::beside(&clip.labels, clip.n_beside, self.canvas.size().unwrap_or(Size::square(1000)))
         } else {
             clip.labels.clone()
         };
@@ -249,11 +449,12 @@ impl Editor {
         if ops.is_empty() {
             self.message = Some("These boxes are here already".to_owned());
         }
-        self.edit(place, image, label_edits::name("Paste", ops.len()), ops)
+        self.edit(place.session, image, label_edits::name("Paste", ops.len()), ops)
     }
 
     fn paste_previous(&mut self, place: &Place<'_>, image: usize) -> Asked {
-        let Some(previous) = place.position.checked_sub(1).and_then(|position| place.images.get(position)).map(|&image| image as usize) else {
+        let Some(previous) = place.position.checked_sub(1).and_then(|position| place.images.get(position)).map(|&image| image as usize)
+        else {
             self.message = Some("This is the first image of the listing".to_owned());
             return Asked::default();
         };
@@ -261,12 +462,12 @@ impl Editor {
         if ops.is_empty() {
             self.message = Some("The previous image has no other boxes than this one".to_owned());
         }
-        self.edit(place, image, label_edits::name("Copy previous image's", ops.len()), ops)
+        self.edit(place.session, image, label_edits::name("Copy previous image's", ops.len()), ops)
     }
 
     fn propagate(&mut self, place: &Place<'_>, image: usize) -> Asked {
         let clip = if self.boxes.has_selection() { self.selected_labels(place, image) } else { place.labels(image).to_vec() };
-        let targets = place.images.iter().skip(place.position + 1).take(self.n_propagated.max(1)).map(|&image| image as usize);
+        let targets = place.images.iter().skip(place.position + 1).take(self.options.n_propagated).map(|&image| image as usize);
         let images = label_edits::propagated(&clip, targets.map(|target| (target, place.labels(target))));
         let mut edit = Edit { name: format!("Propagate to {}", counted(images.len(), "image")), images };
         if edit.images.is_empty() {
@@ -294,13 +495,14 @@ impl Editor {
     }
 
     /// An edit of the shown image; nothing where it has no operations.
-    fn edit(&mut self, place: &Place<'_>, image: usize, name: String, ops: Vec<LabelOp>) -> Asked {
+    fn edit(&mut self, session: &Session, image: usize, name: String, ops: Vec<LabelOp>) -> Asked {
         if ops.is_empty() {
             return Asked::default();
         }
         self.boxes.plan(&ops, true);
         let mut of_image = ImageEdit::new(image, ops);
-        label_edits::no_longer_empty(&mut of_image, Some(&place.mark(image)));
+        let marks = session.dataset.as_ref().map(|open| &open.marks);
+        label_edits::no_longer_empty(&mut of_image, marks.and_then(|marks| marks.get(image)));
         Asked::of(Some(Edit { name, images: vec![of_image] }))
     }
 
@@ -333,7 +535,8 @@ impl Editor {
                 self.left_boxes.insert(before, left);
             }
             self.boxes = self.left_boxes.remove(&image).unwrap_or_default();
-            self.size = None;
+            self.canvas.turn();
+            self.question = None;
             self.message = None;
         }
         if let Some(labels) = open.labels.get(image) {
@@ -346,24 +549,4 @@ impl Asked {
     fn of(edit: Option<Edit>) -> Self {
         Self { commands: edit.map(Command::Edit).into_iter().collect(), position: None }
     }
-}
-/// A label as the canvas draws it.
-pub fn label_box<'a>(names: &'a [String], label: &Label, is_selected: bool) -> CanvasBox<'a> {
-    let class = label.class.0 as usize;
-    let tag = names.get(class).map_or("?", String::as_str).into();
-    CanvasBox { bbox: label.bbox, color: theme::class_color(class), tag, outline: Outline::Solid, is_selected }
-}
-
-fn label_row_ui(ui: &mut Ui, name: &str, class: usize, label: &Label, is_selected: bool) -> egui::Response {
-    let (rect, response) = ui.allocate_exact_size(egui::vec2(ui.available_width(), controls::ROW_HEIGHT), egui::Sense::click());
-    response.widget_info(|| egui::WidgetInfo::selected(egui::Role::Button, true, is_selected, format!("label {name}")));
-    controls::row_background(ui, rect, &response, is_selected);
-    let swatch = egui::Rect::from_center_size(egui::pos2(rect.left() + 13.0, rect.center().y), egui::Vec2::splat(10.0));
-    ui.painter().rect_filled(swatch, 3.0, theme::class_color(class));
-    let font = egui::TextStyle::Small.resolve(ui.style());
-    let size = format!("{:.0} × {:.0} %", label.bbox.w * 100.0, label.bbox.h * 100.0);
-    let end = ui.painter().text(egui::pos2(rect.right() - 8.0, rect.center().y), egui::Align2::RIGHT_CENTER, size, font, palette(ui).faint);
-    controls::paint_text(ui, egui::pos2(rect.left() + 26.0, rect.center().y), end.left() - rect.left() - 34.0, RichText::new(name));
-    let bbox = label.bbox;
-    response.on_hover_text(format!("Class {class}\nCentre {:.4}, {:.4}\nSize {:.4} × {:.4} of the image", bbox.cx, bbox.cy, bbox.w, bbox.h))
 }

@@ -73,7 +73,14 @@ fn arranged(map: &KeyMap, place: KeyPlace) -> [Vec<(Group, Vec<Action>)>; N_COLU
 fn mouse_ui(ui: &mut Ui) {
     controls::section(ui, "With the pointer on a picture");
     Grid::new("mouse").num_columns(2).min_col_width(96.0).min_row_height(20.0).spacing([12.0, 4.0]).show(ui, |ui| {
-        for (gesture, effect) in [("Wheel", "Zoom at the pointer"), ("Drag", "Move the picture"), ("Double click", "Fit it into view")] {
+        for (gesture, effect) in [
+            ("Wheel", "Zoom at the pointer"),
+            ("Drag", "In Data draw, move and resize boxes, elsewhere move the picture"),
+            ("Space or Ctrl + drag", "Move the picture; so does the middle button"),
+            ("Shift + drag", "Select the boxes inside"),
+            ("Click again", "Select the box below"),
+            ("Double click", "Class of a box; beside boxes, fit the picture into view"),
+        ] {
             ui.label(RichText::new(gesture).monospace().color(palette(ui).strong));
             controls::weak(ui, effect);
             ui.end_row();

@@ -6,6 +6,8 @@
 //! Coordinates that a wish does not concern stay as they are to the bit, so that only what was meant changes in a label file.
 //! Pure: knows neither window nor session.
 
+use std::collections::HashSet;
+
 use crate::dataset::edit::{Edit, ImageEdit, LabelOp, Mark, Review};
 use crate::dataset::{ClassId, Label};
 use crate::geom::{Size, Xywhn};
@@ -37,13 +39,14 @@ pub fn reshaped(labels: &[Label], boxes: &[(usize, Xywhn)]) -> Vec<LabelOp> {
 
 /// Adds those of `clip` that are not there yet: an equal row twice would be dropped by the trainer.
 pub fn pasted(clip: &[Label], labels: &[Label]) -> Vec<LabelOp> {
-    let mut added: Vec<Label> = Vec::new();
-    for label in clip.iter().filter(|label| !labels.contains(label)) {
-        if !added.contains(label) {
-            added.push(*label);
-        }
-    }
-    added.into_iter().map(LabelOp::Add).collect()
+    let mut there: HashSet<[u32; 5]> = labels.iter().map(identity).collect();
+    clip.iter().filter(|label| there.insert(identity(label))).map(|label| LabelOp::Add(*label)).collect()
+}
+
+/// What makes two labels the same: class and coordinates, to the bit.
+pub fn identity(label: &Label) -> [u32; 5] {
+    let Label { class, bbox } = label;
+    [class.0, bbox.cx.to_bits(), bbox.cy.to_bits(), bbox.w.to_bits(), bbox.h.to_bits()]
 }
 
 /// Copies that lie `times` steps beside their originals, to the right and down; to the left or up where there is no room.

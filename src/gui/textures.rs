@@ -13,9 +13,12 @@ use std::path::Path;
 
 use egui::{ColorImage, Context, TextureFilter, TextureHandle, TextureId, TextureOptions};
 
+use super::tiles::TileTextures;
+use super::tone::TonedPicture;
 use crate::geom::Size;
 use crate::media::Picture;
 use crate::session::PictureKey;
+use crate::session::Tiles;
 use crate::session::{PictureState, Pictures};
 
 /// Longer side of thumbnails.
@@ -35,6 +38,9 @@ pub struct Shown {
     pub full_size: Size,
     /// Whether it is sharp enough for what was asked.
     pub is_sharp: bool,
+    /// Which of its sizes; see [`Textures::key`].
+    pub level: usize,
+    pub is_crisp: bool,
 }
 
 /// What there is to draw of a picture.
@@ -68,6 +74,10 @@ pub struct Textures {
     wanted: Vec<TextureKey>,
     n_bytes: usize,
     frame: u64,
+    /// Of pictures that are too large for one texture.
+    pub tiles: TileTextures,
+    /// The picture that is looked at, in another light than its own.
+    pub toned: TonedPicture,
 }
 
 impl Textures {
@@ -105,7 +115,8 @@ impl Textures {
             let [width, height] = entry.texture.size();
             let is_whole = (width as u32, height as u32) == (entry.full_size.width, entry.full_size.height);
             let is_sharp = (is_whole || other >= level) && other_is_crisp == is_crisp;
-            let shown = Shown { texture: entry.texture.id(), full_size: entry.full_size, is_sharp };
+            let (texture, full_size) = (entry.texture.id(), entry.full_size);
+            let shown = Shown { texture, full_size, is_sharp, level: other, is_crisp: other_is_crisp };
             // The smallest level that is sharp, else the largest there is.
             if shown.is_sharp || best.is_none() {
                 best = Some(shown);
@@ -118,7 +129,9 @@ impl Textures {
     }
 
     /// Uploads what was wanted in the last frame and is decoded now. Call it between frames.
-    pub fn take_in(&mut self, ctx: &Context, pictures: &Pictures) {
+    pub fn take_in(&mut self, ctx: &Context, pictures: &Pictures, tiles: &Tiles) {
+        self.tiles.take_in(ctx, tiles);
+        self.toned.take_in(ctx, pictures);
         self.frame += 1;
         let mut n_uploaded = 0;
         let mut is_more = false;
@@ -148,7 +161,12 @@ impl Textures {
 
     /// The pictures that drawing missed, for the session to decode.
     pub fn requests(&self) -> impl Iterator<Item = &PictureKey> {
-        self.wanted.iter().map(|key| &key.picture)
+        self.wanted.iter().map(|key| &key.picture).chain(self.toned.request())
+    }
+
+    /// What the session calls one of the sizes of a picture.
+    pub fn key(path: &Path, level: usize) -> PictureKey {
+        picture_key(path, level)
     }
 
     /// Forgets everything, such as failures that may be mended when a dataset is opened again.
@@ -176,7 +194,11 @@ fn picture_key(path: &Path, level: usize) -> PictureKey {
 fn upload(ctx: &Context, key: &TextureKey, picture: &Picture) -> TextureHandle {
     let size = [picture.size.width as usize, picture.size.height as usize];
     let image = ColorImage::from_rgb(size, &picture.rgb);
-    let magnification = if key.is_crisp { TextureFilter::Nearest } else { TextureFilter::Linear };
-    let options = TextureOptions { magnification, minification: TextureFilter::Linear, ..TextureOptions::LINEAR };
-    ctx.load_texture(key.picture.path.to_string_lossy(), image, options)
+    ctx.load_texture(key.picture.path.to_string_lossy(), image, options(key.is_crisp))
+}
+
+/// How pixels are enlarged.
+pub fn options(is_crisp: bool) -> TextureOptions {
+    let magnification = if is_crisp { TextureFilter::Nearest } else { TextureFilter::Linear };
+    TextureOptions { magnification, minification: TextureFilter::Linear, ..TextureOptions::LINEAR }
 }

@@ -28,10 +28,10 @@ use crate::geom::Size;
 /// File name endings that count as pictures, lower case.
 pub const IMAGE_EXTENSIONS: [&str; 8] = ["bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"];
 
-/// Pictures of more pixels are refused: 16384 x 16384, which are 805 MB as RGB.
-const MAX_PIXELS: u64 = 1 << 28;
+/// Pictures of more pixels are refused: 23170 x 23170, which are 1.6 GB as RGB.
+const MAX_PIXELS: u64 = 1 << 29;
 /// Larger files are refused before they are read.
-const MAX_FILE_BYTES: u64 = 1 << 30;
+const MAX_FILE_BYTES: u64 = 2 << 30;
 /// A decoder may allocate so much.
 const MAX_ALLOC_BYTES: u64 = 3 << 30;
 /// Size and orientation of nearly every JPEG are told within these first bytes.
@@ -49,7 +49,7 @@ pub fn is_image_path(path: &Path) -> bool {
 ///
 /// # Errors
 /// The file cannot be read; is empty, no picture, truncated or damaged; has 32-bit pixels; or is larger than
-/// 268 million pixels (decompression bombs are refused by what the header says, before memory is taken).
+/// 536 million pixels (decompression bombs are refused by what the header says, before memory is taken).
 pub fn decode(path: &Path) -> Result<Picture, MediaError> {
     let bytes = read_all(path)?;
     decode_bytes(&bytes).map_err(|reason| MediaError::Decode { path: path.display().to_string(), reason })
@@ -300,6 +300,23 @@ mod tests {
         let gray = image::GrayImage::from_pixel(8, 8, image::Luma([77]));
         let (_folder, path) = file("c.jpg", &encoded(&DynamicImage::ImageLuma8(gray), ImageFormat::Jpeg));
         assert_eq!(decode(&path).unwrap().rgb, [77; 8 * 8 * 3]);
+    }
+
+    #[test]
+    fn a_cmyk_jpeg_has_the_colours_that_the_published_trainer_reads() {
+        // 16 x 16 as printing programs write it, with two colours side by side; what OpenCV 4 reads of them stands below.
+        let hex = "ffd8ffee000e41646f626500640000000000ffdb0043000302020302020303030304030304050805050404050a070706080c0a0c0c0b0a \
+                   0b0b0d0e12100d0e110e0b0b1016101113141515150c0f171816141812141514ffc000140800100010044311004d11005911004b1100ff \
+                   c400160001010100000000000000000000000000090807ffc40014100100000000000000000000000000000000ffda000e0443004d0059 \
+                   004b00003f008f081ab323a7ec0232f454010fdb505aa7ec0232f454ffd9";
+        let digits: Vec<u8> = hex.bytes().filter_map(|digit| (digit as char).to_digit(16)).map(|digit| digit as u8).collect();
+        let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] * 16 + pair[1]).collect();
+        let (_folder, path) = file("a.jpg", &bytes);
+        let picture = decode(&path).unwrap();
+        for (x, expected) in [(3, [52, 208, 180]), (12, [149, 22, 101])] {
+            let pixel = &picture.rgb[(4 * 16 + x) * 3..][..3];
+            assert!(pixel.iter().zip(expected).all(|(a, b): (&u8, u8)| a.abs_diff(b) <= 2), "{pixel:?}, expected {expected:?}");
+        }
     }
 
     #[test]

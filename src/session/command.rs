@@ -7,6 +7,7 @@ use super::bench::BenchRequest;
 use super::job::{JobId, JobKind};
 use super::pictures::PictureKey;
 use super::settings::{KeySettings, ThemeChoice};
+use super::tiles::TileKey;
 use crate::dataset::edit::Edit;
 use crate::dataset::sample::SampleOptions;
 use crate::detect::DetectOptions;
@@ -103,6 +104,10 @@ pub enum Command {
     Cancel(JobId),
     DismissNotice(u64),
     LoadPicture(PictureKey),
+    /// A part of a picture that is too large for one texture.
+    LoadTile(TileKey),
+    /// Reads which rows of an image's label file training does not use.
+    ReadDroppedRows(usize),
     UseWeights(PathBuf),
     SetTheme(ThemeChoice),
     /// Keeps which keys do what.
@@ -203,6 +208,8 @@ impl Command {
             | Self::Cancel(_)
             | Self::DismissNotice(_)
             | Self::LoadPicture(_)
+            | Self::LoadTile(_)
+            | Self::ReadDroppedRows(_)
             | Self::UseWeights(_)
             | Self::SetTheme(_)
             | Self::SetKeys(_)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::failure::Failure;
+use super::pyramid::{self, Pyramids};
 use crate::geom::Size;
 use crate::media::Picture;
 use crate::media::decode;
@@ -55,14 +56,14 @@ struct Entry {
 }
 
 impl Pictures {
-    pub fn new(wake: &Arc<dyn Fn() + Send + Sync>) -> Self {
+    pub(super) fn new(pyramids: &Arc<Pyramids>, wake: &Arc<dyn Fn() + Send + Sync>) -> Self {
         let (requests, inbox) = bounded::<PictureKey>(MAX_WAITING);
         let (outbox, results) = bounded(MAX_WAITING);
         for index in 0..2 {
-            let (inbox, outbox, wake) = (inbox.clone(), outbox.clone(), wake.clone());
+            let (inbox, outbox, pyramids, wake) = (inbox.clone(), outbox.clone(), pyramids.clone(), wake.clone());
             let worker = move || {
                 for key in inbox {
-                    let state = load(&key);
+                    let state = load(&pyramids, &key);
                     if outbox.send((key, state)).is_err() {
                         return;
                     }
@@ -115,7 +116,17 @@ fn bytes_of(state: &PictureState) -> usize {
     }
 }
 
-fn load(key: &PictureKey) -> PictureState {
+fn load(pyramids: &Pyramids, key: &PictureKey) -> PictureState {
+    // A large picture is decoded once for all its sizes and tiles.
+    if let Some(max_side) = key.max_side
+        && decode::probe(&key.path).is_ok_and(pyramid::is_large)
+    {
+        let shrunk = pyramids.get(&key.path).and_then(|pyramid| Ok((pyramid.shrunk(max_side)?, pyramid.full_size())));
+        return match shrunk {
+            Ok((picture, full_size)) => PictureState::Ready(LoadedPicture { picture: Arc::new(picture), full_size }),
+            Err(reason) => PictureState::Failed(reason),
+        };
+    }
     let picture = match decode::decode(&key.path) {
         Ok(picture) => picture,
         Err(error) => return PictureState::Failed(Failure::from_error(&error, None).message),

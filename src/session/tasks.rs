@@ -142,6 +142,8 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::Cancel(_)
         | Command::DismissNotice(_)
         | Command::LoadPicture(_)
+        | Command::LoadTile(_)
+        | Command::ReadDroppedRows(_)
         | Command::UseWeights(_)
         | Command::SetTheme(_)
         | Command::SetKeys(_)

@@ -38,6 +38,11 @@ const SCENES: &[Scene] = &[
     ("welcome", Workspace::Data, false),
     ("grid", Workspace::Data, true),
     ("image", Workspace::Data, true),
+    ("edit", Workspace::Data, true),
+    ("draw", Workspace::Data, true),
+    ("pixels", Workspace::Data, true),
+    ("classes", Workspace::Data, true),
+    ("view", Workspace::Data, true),
     ("uncheck", Workspace::Check, true),
     ("check", Workspace::Check, true),
     ("fix", Workspace::Check, true),
@@ -56,6 +61,49 @@ const SCENES: &[Scene] = &[
     ("export", Workspace::Export, true),
     ("help", Workspace::Data, true),
 ];
+
+/// The label editor in the middle of some work.
+fn editor_scene(harness: &mut fixture::Driver, name: &str) {
+    harness.run_steps(2);
+    harness.key_press(egui::Key::G);
+    harness.key_press(egui::Key::D);
+    wait_for(harness, "canvas");
+    for _ in 0..60 {
+        harness.run_steps(1);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let canvas = harness.get_by_label("canvas").rect();
+    match name {
+        "edit" => {
+            harness.key_press(egui::Key::Tab);
+            harness.run_steps(2);
+            harness.key_press(egui::Key::L);
+            harness.key_press(egui::Key::Tab);
+        }
+        "draw" => {
+            harness.key_press(egui::Key::W);
+            harness.drag_at(canvas.center() - egui::vec2(120.0, 90.0));
+            harness.run_steps(1);
+            harness.hover_at(canvas.center() + egui::vec2(60.0, 40.0));
+        }
+        "pixels" => {
+            harness.key_press(egui::Key::Tab);
+            harness.run_steps(2);
+            harness.key_press(egui::Key::X);
+            harness.run_steps(2);
+            for _ in 0..3 {
+                harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Plus);
+            }
+        }
+        "classes" => {
+            harness.key_press(egui::Key::Tab);
+            harness.run_steps(2);
+            harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::E);
+        }
+        _ => harness.get_by_label("View").click(),
+    }
+    harness.run_steps(3);
+}
 
 fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, workspace, has_data): Scene) {
     let dir = tempfile::tempdir().unwrap();
@@ -140,6 +188,7 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             harness.key_press(egui::Key::G);
             harness.key_press(egui::Key::D);
         }
+        "edit" | "draw" | "pixels" | "classes" | "view" => editor_scene(&mut harness, name),
         "help" => harness.key_press(egui::Key::F1),
         "settings" => {
             harness.run_steps(3);

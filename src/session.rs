@@ -18,6 +18,7 @@ pub mod job;
 mod monitor;
 pub mod pictures;
 pub mod pyramid;
+pub mod prelabel;
 pub mod queue;
 pub mod settings;
 pub mod tasks;
@@ -39,6 +40,7 @@ pub use event::{CommandDone, DatasetCounts, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
+pub use prelabel::{PrelabelReport, PrelabelRequest, Proposal, Proposals};
 pub use queue::{Queue, QueuedRun};
 pub use settings::{KeySettings, Settings, ThemeChoice};
 pub use tiles::{TileKey, TileState, Tiles};
@@ -209,6 +211,8 @@ pub struct Session {
     /// Class names of the last detection.
     pub detection_names: Vec<String>,
     pub detections: Vec<PictureResult>,
+    /// What detectors propose for images of the open dataset.
+    pub proposals: Proposals,
     pub export: Option<ExportReport>,
     /// The file of hyper-parameters that was read last, or why it cannot be taken.
     pub hyp_file: Option<(PathBuf, Result<Box<Hyp>, String>)>,
@@ -256,6 +260,7 @@ impl Session {
             weights: None,
             detection_names: Vec::new(),
             detections: Vec::new(),
+            proposals: Proposals::default(),
             export: None,
             hyp_file: None,
             past_runs: None,
@@ -288,6 +293,7 @@ impl Session {
             }
             Command::Steer(order) => self.steer(order),
             Command::Edit(edit) => self.edit(&edit),
+            Command::RejectProposals { image, indices } => self.reject(image, &indices),
             Command::Enqueue(config) => {
                 self.queue.push(*config);
                 self.start_queued();
@@ -526,6 +532,8 @@ impl Session {
                     open.facts = facts.clone();
                 }
             }
+            Event::Proposed { dataset, path, proposals } => self.propose(dataset, path, proposals),
+            Event::ProposalsRead(read) => self.restore_proposals(read),
             Event::Train(event) => self.run.get_or_insert_default().take_in(event),
             Event::Followed { dir, news } => {
                 let Some(run) = self.run.as_mut().filter(|run| run.dir.as_ref() == Some(dir)) else { return };
@@ -555,6 +563,7 @@ impl Session {
             }
             Event::Opened(dataset) => {
                 self.dataset = Some(OpenDataset::new(dataset.clone()));
+                self.restore_proposals(&Arc::default());
                 self.report = None;
                 self.receipt = None;
                 self.counts = None;
@@ -584,6 +593,7 @@ impl Session {
             CommandDone::Trained(summary) => self.end_run(summary),
             CommandDone::BatchesPreviewed(pictures) => self.batches = pictures.clone(),
             CommandDone::OverfitChecked(report) => self.overfit = Some((**report).clone()),
+            CommandDone::Prelabelled(report) => self.tell_prelabelled(report),
             CommandDone::Exported(report) => self.export = Some(report.clone()),
             CommandDone::HypRead { path, hyp } => self.hyp_file = Some((path.clone(), hyp.clone())),
             CommandDone::RunsListed { project, runs } => self.past_runs = Some((project.clone(), runs.clone())),

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::dataset::fix::Receipt;
 use crate::eval::Metrics;
 use crate::session::{CommandDone, Event, PictureResult};
+use crate::session::{PrelabelReport, Proposal};
 
 /// The line of an event; `None` for those that only the window needs. Failures go to stderr as text.
 pub(super) fn line(event: &Event) -> Option<String> {
@@ -20,12 +21,21 @@ pub(super) fn line(event: &Event) -> Option<String> {
             line
         }
         Event::Detection { names, result } => detection(names, result),
+        Event::Proposed { dataset, path, proposals } => {
+            let boxes = proposals.iter().map(|Proposal { label, score }| {
+                let bbox = label.bbox;
+                let class = label.class.0 as usize;
+                json!({"class": class, "name": dataset.names.get(class), "score": score, "xywhn": [bbox.cx, bbox.cy, bbox.w, bbox.h]})
+            });
+            json!({"event": "proposed", "file": path.to_string_lossy(), "boxes": boxes.collect::<Vec<_>>()})
+        }
         Event::Note(text) => json!({"event": "note", "text": text}),
         Event::Finished { done, .. } => finished(done),
         Event::Followed { .. }
         | Event::Opened(_)
         | Event::RunOpened(_)
         | Event::Labels(_)
+        | Event::ProposalsRead(_)
         | Event::ImageFacts(_)
         | Event::Failed { .. } => return None,
     };
@@ -91,6 +101,10 @@ fn finished(done: &CommandDone) -> Value {
         CommandDone::Validated { metrics: figures, names, skipped } => json!({"metrics": metrics(figures, names), "skipped": skipped}),
         CommandDone::Detected { n_pictures, n_detections, n_unreadable, out } => {
             json!({"pictures": n_pictures, "detections": n_detections, "unreadable": n_unreadable, "out": out})
+        }
+        CommandDone::Prelabelled(report) => {
+            let PrelabelReport { n_images, n_proposals, n_unreadable, unknown } = report;
+            json!({"images": n_images, "proposals": n_proposals, "unreadable": n_unreadable, "unknown_classes": unknown})
         }
         CommandDone::Exported(report) => json!({"path": report.path, "size_bytes": report.size_bytes, "checks": report.checks}),
         CommandDone::Benched(figures) => figures.clone(),

@@ -78,6 +78,15 @@ impl Printer {
                 self.clear_progress();
                 writeln!(out, "{}", detection_line(names, result))?;
             }
+            Event::Proposed { path, proposals, .. } => {
+                self.clear_progress();
+                writeln!(
+                    out,
+                    "{}: {}",
+                    path.display(),
+                    if proposals.len() == 1 { "1 box".to_owned() } else { format!("{} boxes", proposals.len()) }
+                )?;
+            }
             Event::Note(text) => {
                 self.clear_progress();
                 writeln!(out, "note: {text}")?;
@@ -87,7 +96,12 @@ impl Printer {
                 finished(done, &mut out)?;
             }
             Event::Failed { .. } => self.clear_progress(),
-            Event::Followed { .. } | Event::Opened(_) | Event::RunOpened(_) | Event::Labels(_) | Event::ImageFacts(_) => {}
+            Event::Followed { .. }
+            | Event::Opened(_)
+            | Event::RunOpened(_)
+            | Event::Labels(_)
+            | Event::ImageFacts(_)
+            | Event::ProposalsRead(_) => {}
         }
         out.flush()
     }
@@ -315,6 +329,13 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
         CommandDone::Detected { n_pictures, n_detections, n_unreadable, out: folder } => {
             writeln!(out, "{n_detections} boxes in {n_pictures} pictures, {n_unreadable} unreadable")?;
             folder.as_ref().map_or(Ok(()), |folder| writeln!(out, "wrote {}", folder.display()))
+        }
+        CommandDone::Prelabelled(report) => {
+            writeln!(out, "{} boxes proposed on {} images, {} unreadable", report.n_proposals, report.n_images, report.n_unreadable)?;
+            for (name, n_boxes) in &report.unknown {
+                writeln!(out, "left out: {n_boxes} boxes of {name:?}, which the dataset does not name")?;
+            }
+            Ok(())
         }
         CommandDone::Exported(report) => {
             for line in &report.checks {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::bench::BenchRequest;
 use super::job::{JobId, JobKind};
 use super::pictures::PictureKey;
+use super::prelabel::PrelabelRequest;
 use super::settings::{KeySettings, ThemeChoice};
 use super::tiles::TileKey;
 use crate::dataset::edit::Edit;
@@ -43,6 +44,13 @@ pub enum Command {
     },
     /// Changes labels or marks of images of the open dataset, as one step of undo.
     Edit(Edit),
+    /// Proposes labels for images of the open dataset.
+    Prelabel(PrelabelRequest),
+    /// Takes proposals of an image away, by their places among all of the image.
+    RejectProposals {
+        image: usize,
+        indices: Vec<usize>,
+    },
     ConvertToYolo {
         source: PathBuf,
         out: PathBuf,
@@ -192,6 +200,7 @@ impl Command {
             Self::OverfitCheck { .. } => JobKind::OverfitCheck,
             Self::Val { .. } => JobKind::Val,
             Self::Detect(_) => JobKind::Detect,
+            Self::Prelabel(_) => JobKind::Prelabel,
             Self::Export { .. } => JobKind::Export,
             Self::Bench(_) => JobKind::Bench,
             Self::Doctor => JobKind::Doctor,
@@ -204,6 +213,7 @@ impl Command {
             Self::CompareRuns(_) => JobKind::CompareRuns,
             Self::SaveNotes { .. } => JobKind::SaveNotes,
             Self::Edit(_)
+            | Self::RejectProposals { .. }
             | Self::Steer(_)
             | Self::Cancel(_)
             | Self::DismissNotice(_)

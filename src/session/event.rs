@@ -1,5 +1,6 @@
 //! What happened: the events that the window draws and `--json` prints.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::device::DeviceOption;
 use super::doctor::DoctorReport;
 use super::failure::Failure;
 use super::job::JobId;
+use super::prelabel::{PrelabelReport, Proposal};
 use crate::dataset::Dataset;
 use crate::dataset::check::{CheckReport, Finding};
 use crate::dataset::convert::ConvertReport;
@@ -51,6 +53,14 @@ pub enum Event {
     /// What is known of each image file of the open dataset.
     ImageFacts(Arc<Vec<ImageFacts>>),
     Finding(Finding),
+    /// What a detector proposes for an image of this dataset.
+    Proposed {
+        dataset: Arc<Dataset>,
+        path: PathBuf,
+        proposals: Arc<[Proposal]>,
+    },
+    /// Proposals that were kept for the dataset that was opened, by image.
+    ProposalsRead(Arc<HashMap<PathBuf, Arc<[Proposal]>>>),
     Train(TrainEvent),
     /// Of a run that another process trains.
     Followed {
@@ -118,6 +128,7 @@ pub enum CommandDone {
         n_unreadable: usize,
         out: Option<PathBuf>,
     },
+    Prelabelled(PrelabelReport),
     Exported(ExportReport),
     /// What was chosen in the file dialog; `None` when it was closed.
     Browsed {

@@ -16,6 +16,7 @@ use super::doctor;
 use super::event::{CommandDone, DatasetCounts, Event, PictureResult};
 use super::failure::Failure;
 use super::job::JobContext;
+use super::prelabel;
 use super::training;
 use crate::dataset::check;
 use crate::dataset::convert;
@@ -65,7 +66,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
     let check_in = |done, total| context.check_in(done, total);
     match command {
         Command::Open(path) if SavedRun::is_run(&path) => open_run(&path, inputs, context),
-        Command::Open(path) => open(&path, context),
+        Command::Open(path) => open(&path, inputs, context),
         Command::ReadLabels(path) => read_labels(&path, inputs, context),
         Command::Check { path } => check_dataset(path.as_deref(), inputs, context),
         Command::Fix { path, dry_run } => {
@@ -128,6 +129,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         Command::OverfitCheck { config, n_steps } => training::overfit_check(&config, n_steps, context),
         Command::Val { data, weights, options } => val(&data, &weights, options, context),
         Command::Detect(request) => detect_pictures(&request, context),
+        Command::Prelabel(request) => prelabel::run(&request, inputs, context),
         Command::Export { weights, format, out } => Ok(CommandDone::Exported(export::export(&weights, format, &out)?)),
         Command::Bench(request) => {
             device::ready(request.device)?;
@@ -148,6 +150,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::SetTheme(_)
         | Command::SetKeys(_)
         | Command::Tell { .. }
+        | Command::RejectProposals { .. }
         | Command::Edit(_) => unreachable!("the session carries these out itself"),
     }
 }
@@ -204,13 +207,17 @@ fn no_dataset() -> Failure {
     Failure::mendable("no dataset is open", Some("open a folder or a data.yaml first".to_owned()))
 }
 
-fn open(path: &Path, context: &JobContext) -> Done {
+fn open(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {
     let dataset = Arc::new(Dataset::open(path)?);
     for note in &dataset.notes {
         go_on(context.emit(Event::Note(note.clone())))?;
     }
     go_on(context.emit(Event::Opened(dataset.clone())))?;
     emit_labels(&dataset, context)?;
+    let proposals = prelabel::read(&inputs.state_dir, &dataset);
+    if !proposals.is_empty() {
+        go_on(context.emit(Event::ProposalsRead(Arc::new(proposals))))?;
+    }
     Ok(CommandDone::Opened)
 }
 
@@ -220,7 +227,7 @@ fn open_run(dir: &Path, inputs: &Inputs, context: &JobContext) -> Done {
     let data = run.data.clone().filter(|data| inputs.open.is_none() && data.exists());
     go_on(context.emit(Event::RunOpened(Box::new(run))))?;
     match data {
-        Some(data) => open(&data, context),
+        Some(data) => open(&data, inputs, context),
         None => Ok(CommandDone::Opened),
     }
 }

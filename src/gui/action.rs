@@ -61,6 +61,8 @@ pub enum KeyPlace {
     Editor,
     /// The same with boxes selected.
     Selection,
+    /// The same with proposals to decide on, and no boxes selected.
+    Proposal,
     Check,
     Train,
     Detect,
@@ -68,7 +70,8 @@ pub enum KeyPlace {
 }
 
 impl KeyPlace {
-    pub const ALL: [Self; 7] = [Self::Grid, Self::Editor, Self::Selection, Self::Check, Self::Train, Self::Detect, Self::Export];
+    pub const ALL: [Self; 8] =
+        [Self::Grid, Self::Editor, Self::Selection, Self::Proposal, Self::Check, Self::Train, Self::Detect, Self::Export];
 }
 
 /// Where the keys of an action work. The same keys may do two things in two scopes that have no place in common.
@@ -83,6 +86,8 @@ pub enum Scope {
     Editor,
     /// In the editor while boxes are selected. What a key does there goes before all else that it does.
     Selection,
+    /// In the editor while proposals are to be decided on; goes before all else, too.
+    Proposal,
     Check,
     Train,
     Detect,
@@ -93,10 +98,11 @@ impl Scope {
         match self {
             Self::Global => true,
             Self::Pictures => place != KeyPlace::Export,
-            Self::Data => matches!(place, KeyPlace::Grid | KeyPlace::Editor | KeyPlace::Selection),
+            Self::Data => matches!(place, KeyPlace::Grid | KeyPlace::Editor | KeyPlace::Selection | KeyPlace::Proposal),
             Self::Grid => place == KeyPlace::Grid,
-            Self::Editor => matches!(place, KeyPlace::Editor | KeyPlace::Selection),
+            Self::Editor => matches!(place, KeyPlace::Editor | KeyPlace::Selection | KeyPlace::Proposal),
             Self::Selection => place == KeyPlace::Selection,
+            Self::Proposal => place == KeyPlace::Proposal,
             Self::Check => place == KeyPlace::Check,
             Self::Train => place == KeyPlace::Train,
             Self::Detect => place == KeyPlace::Detect,
@@ -105,7 +111,7 @@ impl Scope {
 
     /// Whether its keys go before those of other scopes.
     pub fn goes_first(self) -> bool {
-        self == Self::Selection
+        matches!(self, Self::Selection | Self::Proposal)
     }
 
     /// Whether one key cannot do both: there is a place where nothing says which of the two is meant.
@@ -121,6 +127,7 @@ impl Scope {
             Self::Grid => "in the grid",
             Self::Editor => "on an image",
             Self::Selection => "with boxes selected",
+            Self::Proposal => "with proposals",
             Self::Check => "in Check",
             Self::Train => "in Train",
             Self::Detect => "in Detect",
@@ -271,6 +278,15 @@ actions! {
     HideBoxes: "Hide", "Hide the selected boxes; without a selection, show all again", Editor, Label, [shift(Key::H)];
     ResetTone: "Reset light", "Brightness and contrast as the trainer sees them", Editor, Label, [];
 
+    Prelabel: "Pre-label…", "Let weights propose labels, which are drawn dashed until they are accepted", Data, Review, [key(Key::I)];
+    AcceptProposal: "Accept proposal", "Make a label of the proposal that is marked", Proposal, Review, [key(Key::Enter)];
+    RejectProposal: "Reject proposal", "Take the proposal that is marked away", Proposal, Review, [key(Key::Backspace), key(Key::X)];
+    NextProposal: "Next proposal", "Mark the next proposal", Proposal, Review, [key(Key::ArrowDown)];
+    PreviousProposal: "Previous proposal", "Mark the proposal before", Proposal, Review, [key(Key::ArrowUp)];
+    AcceptProposals: "Accept these", "Make labels of all proposals of the image from the chosen score on", Proposal, Review, [shift(Key::Enter)];
+    RejectProposals: "Reject these", "Take all proposals of the image away", Proposal, Review, [shift(Key::Backspace)];
+    AcceptAllProposals: "Accept everywhere", "Make labels of all proposals of the dataset from the chosen score on", Data, Review, [];
+    NextUncertain: "Next uncertain", "Go through images with proposals, those the detector is least sure of first", Data, Review, [key(Key::U)];
     MarkReviewed: "Reviewed", "The labels of this image are right, or not yet", Editor, Review, [key(Key::Space)];
     MarkEmpty: "Empty", "There is nothing to label here, which is meant so; go on", Editor, Review, [key(Key::N)];
     NextUnreviewed: "Next unreviewed", "Go to the next image that nobody has looked at", Editor, Review, [ctrl_shift(Key::D), key(Key::PageDown)];
@@ -298,6 +314,8 @@ actions! {
     Export: "Export", "Write the weights for other programs", Global, Deploy, [key(Key::F9)];
 
     ToggleTheme: "Light or dark", "Switch between light and dark", Global, Program, [ctrl(Key::L)];
+    OpenCommandPalette: "Commands…", "Find actions, datasets, images and classes by typing", Global, Program, [ctrl_shift(Key::P), ctrl(Key::P)];
+    ChangeKeys: "Change keys…", "Choose a preset of keys, or give actions keys of your own", Global, Program, [ctrl(Key::K)];
     Help: "Keyboard shortcuts", "List what the keys do", Global, Program, [key(Key::Questionmark), key(Key::F1)];
 }
 
@@ -354,6 +372,22 @@ impl Action {
         Self::ALL.iter().copied().find(|action| action.info().name == name)
     }
 
+    /// Why it means nothing in a place, where its keys do not work either.
+    pub fn out_of_place(self, place: KeyPlace) -> Option<&'static str> {
+        let scope = self.info().scope;
+        let reason = match scope {
+            Scope::Editor => "Show one image in Data first",
+            Scope::Selection => "Select a box first",
+            Scope::Proposal => "Show an image with proposals, and select no box",
+            Scope::Grid => "Show the grid in Data first",
+            Scope::Data => "Go to Data first",
+            Scope::Pictures => "No pictures are gone through here",
+            // These bring what they need.
+            Scope::Global | Scope::Check | Scope::Train | Scope::Detect => return None,
+        };
+        (!scope.contains(place)).then_some(reason)
+    }
+
     /// Why it cannot be done now, as far as the session knows; `None` when it can.
     pub fn unavailable(self, session: &Session) -> Option<&'static str> {
         let running = |kind, reason| session.is_running(kind).then_some(reason);
@@ -381,6 +415,10 @@ impl Action {
                 no_training.or_else(|| session.jobs.iter().any(is_stopping).then_some("It is stopping"))
             }
             Self::StopTraining => (!session.is_running(JobKind::Train)).then_some("No training is running"),
+            Self::Prelabel => no_dataset().or_else(|| running(JobKind::Prelabel, "Proposals are being made already")),
+            Self::NextUncertain | Self::AcceptAllProposals => {
+                session.proposals.is_empty().then_some("Nothing is proposed; pre-label some images first")
+            }
             Self::Detect => running(JobKind::Detect, "A detection is running"),
             Self::LookAtDetections => session
                 .weights

@@ -9,12 +9,15 @@ use egui::{Align, Button, CentralPanel, Frame, Key, Layout, Margin, Panel, RichT
 
 use super::action::{Action, KeyPlace, Workspace};
 use super::check::CheckPanel;
+use super::command_palette::{Chosen, CommandPalette, PaletteDone};
 use super::controls;
 use super::data::DataPanel;
 use super::detect::DetectPanel;
 use super::export::ExportPanel;
-use super::help;
+use super::focus;
+use super::help::{self, HelpDone};
 use super::keymap::KeyMap;
+use super::keys_page::KeysPage;
 use super::notices;
 use super::status;
 use super::textures::Textures;
@@ -71,6 +74,8 @@ pub struct Window {
     welcome: Welcome,
     hides_boxes: bool,
     shows_help: bool,
+    command_palette: Option<CommandPalette>,
+    keys_page: Option<KeysPage>,
     /// What the key map was made from.
     keys: Option<KeySettings>,
 }
@@ -81,14 +86,16 @@ impl Window {
     pub fn ui(&mut self, ui: &mut Ui, session: &Session) -> Vec<Command> {
         let mut out = Out::default();
         self.follow_keys(ui, session, &mut out);
-        if self.workspace == Workspace::Data && !self.shows_help {
+        if self.workspace == Workspace::Data && !self.has_modal() {
             self.data.take_keys(ui.ctx());
         }
-        out.actions = KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place());
-        if self.shows_help {
-            out.actions.retain(|action| *action == Action::Help);
+        if !self.keys_page.as_ref().is_some_and(KeysPage::is_capturing) {
+            out.actions = KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place(session));
         }
-        let is_busy_elsewhere = self.shows_help || egui::Popup::is_any_open(ui.ctx()) || ui.ctx().text_edit_focused();
+        if self.has_modal() {
+            out.actions.retain(|action| matches!(action, Action::Help | Action::OpenCommandPalette | Action::ChangeKeys));
+        }
+        let is_busy_elsewhere = self.has_modal() || egui::Popup::is_any_open(ui.ctx()) || ui.ctx().text_edit_focused();
         if !is_busy_elsewhere && ui.input(|input| input.key_pressed(Key::Escape)) && self.workspace == Workspace::Data {
             self.data.leave_image();
         }
@@ -113,9 +120,8 @@ impl Window {
         for path in ui.input(|input| input.raw.dropped_files.iter().map(|file| file.path().to_path_buf()).collect::<Vec<_>>()) {
             out.commands.push(Command::Open(path));
         }
-        if self.shows_help {
-            self.shows_help = help::ui(ui, self.place());
-        }
+        self.modals_ui(ui, session, &mut out);
+        focus::ui(ui);
         for action in std::mem::take(&mut out.actions) {
             if action.unavailable(session).is_none() {
                 self.act(ui, action, session, &mut out.commands);
@@ -131,13 +137,66 @@ impl Window {
     }
 
     /// Where keys are pressed.
-    fn place(&self) -> KeyPlace {
+    fn place(&self, session: &Session) -> KeyPlace {
         match self.workspace {
-            Workspace::Data => self.data.place(),
+            Workspace::Data => self.data.place(session),
             Workspace::Check => KeyPlace::Check,
             Workspace::Train => KeyPlace::Train,
             Workspace::Detect => KeyPlace::Detect,
             Workspace::Export => KeyPlace::Export,
+        }
+    }
+
+    fn has_modal(&self) -> bool {
+        self.shows_help || self.command_palette.is_some() || self.keys_page.is_some() || self.data.has_form()
+    }
+
+    /// Shows one of the sheets in front of the workspaces, or puts it away if it is shown.
+    fn toggle_modal(&mut self, action: Action) {
+        let was = (self.shows_help, self.command_palette.is_some(), self.keys_page.is_some());
+        (self.shows_help, self.command_palette, self.keys_page) = (false, None, None);
+        match action {
+            Action::Help => self.shows_help = !was.0,
+            Action::OpenCommandPalette => self.command_palette = (!was.1).then(CommandPalette::default),
+            Action::ChangeKeys => self.keys_page = (!was.2).then(KeysPage::default),
+            _ => {}
+        }
+    }
+
+    fn modals_ui(&mut self, ui: &Ui, session: &Session, out: &mut Out) {
+        let place = self.place(session);
+        if self.shows_help {
+            match help::ui(ui, place) {
+                HelpDone::Stay => {}
+                HelpDone::Close => self.shows_help = false,
+                HelpDone::ChangeKeys => self.toggle_modal(Action::ChangeKeys),
+            }
+        } else if self.data.has_form() {
+            out.commands.extend(self.data.form_ui(ui, session));
+        } else if let Some(page) = &mut self.keys_page {
+            let done = page.ui(ui, &session.settings.keys);
+            out.commands.extend(done.changed.map(Command::SetKeys));
+            if done.closes {
+                self.keys_page = None;
+            }
+        } else if let Some(commands) = &mut self.command_palette {
+            let done = commands.ui(ui, session, place);
+            if done != PaletteDone::Stay {
+                self.command_palette = None;
+            }
+            match done {
+                PaletteDone::Chosen(Chosen::Act(action)) => out.actions.push(action),
+                PaletteDone::Chosen(Chosen::Open(path)) => out.commands.push(Command::Open(path)),
+                PaletteDone::Chosen(Chosen::Image(image)) => {
+                    self.workspace = Workspace::Data;
+                    self.data.show_image(session, image);
+                }
+                PaletteDone::Chosen(Chosen::Class(class)) => {
+                    self.workspace = Workspace::Data;
+                    self.data.show_class(class);
+                }
+                PaletteDone::Stay | PaletteDone::Close => {}
+            }
         }
     }
 
@@ -258,7 +317,7 @@ impl Window {
                 let other = if ui.visuals().dark_mode { ThemeChoice::Light } else { ThemeChoice::Dark };
                 commands.push(Command::SetTheme(other));
             }
-            Action::Help => self.shows_help = !self.shows_help,
+            Action::Help | Action::OpenCommandPalette | Action::ChangeKeys => self.toggle_modal(action),
             editing => {
                 commands.extend(self.data.act(editing, session));
                 ui.ctx().request_repaint();

@@ -3,7 +3,7 @@
 //! Dragging and Ctrl with the wheel move along the run only; the heights always fit what is shown. All plots along steps
 //! move together, and so do those along epochs. Drawing costs as much as the plot is wide, however long the run.
 
-use egui::{Button, Color32, Id, RichText, Ui};
+use egui::{Button, Color32, Id, RichText, Role, Ui, WidgetInfo};
 use egui_plot::{GridInput, GridMark, HLine, HoverPosition, Line, MarkerShape, Plot, PlotPoint, PlotPoints, Points, Polygon};
 
 use super::controls;
@@ -180,7 +180,7 @@ fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook<'_>) ->
         plot = plot.reset();
     }
     let is_smooth = along == Along::Steps && look.style.smoothing > 0.0;
-    plot.show(ui, |plot| {
+    let shown = plot.show(ui, |plot| {
         let is_zoomed = !plot.auto_bounds().x;
         let bounds = plot.plot_bounds();
         let range = if is_zoomed { curves.indices(along, bounds.min()[0], bounds.max()[0]) } else { 0..places.len() };
@@ -234,8 +234,9 @@ fn lines_ui(ui: &mut Ui, kind: PlotKind, curves: &Curves, look: PlotLook<'_>) ->
             plot.line(line);
         }
         is_zoomed
-    })
-    .inner
+    });
+    shown.response.widget_info(|| WidgetInfo::labeled(Role::Image, true, format!("Plot of {}", info.title)));
+    shown.inner
 }
 
 /// A line with its name, such as that of a run among others.
@@ -253,7 +254,7 @@ pub fn quantity_ui<'a>(ui: &mut Ui, id: &str, along: Along, lines: impl Iterator
         .include_y(0.0)
         .y_axis_formatter(|mark, _| short_number(mark.value))
         .label_formatter(move |hover| tooltip(hover, along.name(), |name, y| format!("{name}  {}", decimals(y, 4))));
-    plot.show(ui, |plot| {
+    let shown = plot.show(ui, |plot| {
         for NamedLine { name, color, points } in lines {
             // A single value has no line yet.
             if points.len() < 3 {
@@ -262,6 +263,7 @@ pub fn quantity_ui<'a>(ui: &mut Ui, id: &str, along: Along, lines: impl Iterator
             plot.line(Line::new(name, points).color(color).width(2.0));
         }
     });
+    shown.response.widget_info(|| WidgetInfo::labeled(Role::Image, true, format!("Plot {id}")));
 }
 
 fn tooltip(hover: &HoverPosition<'_>, x_name: &str, value: impl Fn(&str, f64) -> String) -> Option<String> {

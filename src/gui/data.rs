@@ -12,6 +12,8 @@ use super::controls::{self, CountRow, counted};
 use super::editor::{Editor, Place};
 use super::image_item::ImageItem;
 use super::listing::{Filter, Listing};
+use super::prelabel_form::{Choice, PrelabelForm};
+use super::proposals::ProposalPanel;
 use super::theme::{self, palette};
 use super::viewport::Zoom;
 use crate::dataset::{ClassId, Split};
@@ -28,6 +30,8 @@ pub struct DataPanel {
     browser: Browser,
     shows_one: bool,
     editor: Editor,
+    proposals: ProposalPanel,
+    prelabel: Option<PrelabelForm>,
 }
 
 impl DataPanel {
@@ -44,11 +48,10 @@ impl DataPanel {
         if self.shows_one
             && let Some(image) = image
         {
-            Panel::right("data labels")
-                .frame(side)
-                .default_size(236.0)
-                .min_size(180.0)
-                .show(ui, |ui| self.editor.labels_ui(ui, view, image));
+            Panel::right("data labels").frame(side).default_size(236.0).min_size(180.0).show(ui, |ui| {
+                self.proposals.side_ui(ui, view, image);
+                self.editor.labels_ui(ui, view, image);
+            });
         }
         egui::CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| {
             self.bar_ui(ui, view, &listing);
@@ -56,6 +59,9 @@ impl DataPanel {
                 None => no_images_ui(ui, &listing, &mut self.filter),
                 Some(image) if self.shows_one => {
                     self.editor.image_ui(ui, view, image);
+                    if let Some(drawn) = self.editor.drawn().filter(|_| !view.hides_boxes) {
+                        self.proposals.paint(ui, &drawn, view.session, image);
+                    }
                     self.prefetch(view, &listing);
                 }
                 Some(_) => self.grid_ui(ui, view, &listing),
@@ -89,6 +95,12 @@ impl DataPanel {
         self.shows_one = true;
     }
 
+    /// Shows the images with a label of a class.
+    pub fn show_class(&mut self, class: ClassId) {
+        self.filter = Filter { class: Some(class), ..Filter::default() };
+        self.shows_one = false;
+    }
+
     pub fn toggle_grid(&mut self) {
         self.shows_one = !self.shows_one;
         self.browser.show_current();
@@ -119,6 +131,30 @@ impl DataPanel {
 
     /// Carries out an action of the label editor; does nothing where no image is shown.
     pub fn act(&mut self, action: Action, session: &Session) -> Vec<Command> {
+        match action {
+            Action::Prelabel => {
+                let form = self.choice().map(|choice| PrelabelForm::new(&choice));
+                self.prelabel = form;
+                return Vec::new();
+            }
+            Action::AcceptAllProposals => return self.proposals.accept_everywhere(session).into_iter().collect(),
+            Action::NextUncertain => {
+                if let Some(image) = self.proposals.next_uncertain(session) {
+                    self.show_image(session, image);
+                }
+                return Vec::new();
+            }
+            Action::AcceptProposal
+            | Action::RejectProposal
+            | Action::NextProposal
+            | Action::PreviousProposal
+            | Action::AcceptProposals
+            | Action::RejectProposals => {
+                let shown = self.browser.current().filter(|_| self.shows_one);
+                return shown.map(|image| self.proposals.act(action, session, image)).unwrap_or_default();
+            }
+            _ => {}
+        }
         let Some(listing) = self.listing.as_ref().filter(|_| self.shows_one) else { return Vec::new() };
         let asked = self.editor.act(action, &Place { session, images: &listing.images, position: self.browser.position() });
         if let Some(position) = asked.position {
@@ -217,7 +253,9 @@ impl DataPanel {
         Panel::top("data bar").frame(frame).exact_size(45.0).show(ui, |ui| {
             ui.horizontal_centered(|ui| {
                 let mut shows_one = self.shows_one;
-                let choices = [(false, "Grid", "All images as thumbnails (G)"), (true, "Image", "One image with its labels (G)")];
+                let keys = Action::ToggleGrid.shortcut_text(ui.ctx()).map(|keys| format!(" ({keys})")).unwrap_or_default();
+                let tooltips = ["All images as thumbnails", "One image with its labels"].map(|tooltip| format!("{tooltip}{keys}"));
+                let choices = [(false, "Grid", tooltips[0].as_str()), (true, "Image", tooltips[1].as_str())];
                 if controls::segmented(ui, &mut shows_one, &choices) {
                     self.toggle_grid();
                 }
@@ -315,12 +353,36 @@ fn no_images_ui(ui: &mut Ui, listing: &Listing, filter: &mut Filter) {
 
 impl DataPanel {
     /// Where keys are pressed.
-    pub fn place(&self) -> KeyPlace {
+    pub fn place(&self, session: &Session) -> KeyPlace {
+        let has_proposals = || self.browser.current().is_some_and(|image| ProposalPanel::has_any(session, image));
         match self.shows_editor() {
             true if self.editor.has_selection() => KeyPlace::Selection,
+            true if has_proposals() => KeyPlace::Proposal,
             true => KeyPlace::Editor,
             false => KeyPlace::Grid,
         }
+    }
+
+    /// Whether it is asked how to pre-label.
+    pub fn has_form(&self) -> bool {
+        self.prelabel.is_some()
+    }
+
+    /// Draws what is asked before pre-labelling.
+    pub fn form_ui(&mut self, ui: &Ui, session: &Session) -> Option<Command> {
+        let mut form = self.prelabel.take()?;
+        let done = form.ui(ui, session, &self.choice()?);
+        if !done.closes {
+            self.prelabel = Some(form);
+        }
+        done.command
+    }
+
+    /// The images that are to choose from.
+    fn choice(&self) -> Option<Choice<'_>> {
+        let listing = self.listing.as_ref()?;
+        let chosen = self.browser.selection.images().collect();
+        Some(Choice { shown: self.browser.current().filter(|_| self.shows_one), chosen, listed: &listing.images })
     }
 
     /// Labels of the whole dataset, once they are read.

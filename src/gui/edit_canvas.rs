@@ -137,6 +137,11 @@ impl EditCanvas {
         self.picture.size()
     }
 
+    /// The picture as it was drawn last, for what is laid over it.
+    pub fn drawn(&self) -> Option<Drawn> {
+        self.drawn
+    }
+
     pub fn zoom(&mut self, zoom: Zoom) {
         self.picture.viewport.zoom(zoom);
     }

@@ -20,6 +20,7 @@ use super::edit_canvas::{EditCanvas, Scene};
 use super::editor_bar::{EditorBar, EditorOptions};
 use super::editor_side::{EditorSide, SideAsked};
 use super::label_edits;
+use super::picture_view::Drawn;
 use super::tone::Tone;
 use super::viewport::Zoom;
 use crate::dataset::edit::{Edit, ImageEdit, LabelOp, Mark, Review};
@@ -176,6 +177,11 @@ impl Editor {
             let asked = self.choose_class(session, image, class);
             view.out.commands.extend(asked.commands);
         }
+    }
+
+    /// The picture as it was drawn last, for what is laid over it.
+    pub fn drawn(&self) -> Option<Drawn> {
+        self.canvas.drawn()
     }
 
     pub fn has_selection(&self) -> bool {

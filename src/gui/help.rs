@@ -9,14 +9,25 @@ use super::theme::palette;
 
 const N_COLUMNS: usize = 2;
 
-/// Draws the sheet; returns whether it stays open.
-pub fn ui(ui: &Ui, place: KeyPlace) -> bool {
+/// What came of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HelpDone {
+    Stay,
+    Close,
+    ChangeKeys,
+}
+
+/// Draws the sheet.
+pub fn ui(ui: &Ui, place: KeyPlace) -> HelpDone {
     let map = KeyMap::of(ui.ctx());
     let frame = Frame::window(ui.style()).inner_margin(24);
     let height = ui.ctx().content_rect().height() - 160.0;
     let modal = Modal::new(Id::unique("keyboard shortcuts")).frame(frame).show(ui.ctx(), |ui| {
         ui.set_width(860.0);
-        let closed = controls::section_with(ui, "Keyboard shortcuts", |ui| ui.button("Close").clicked());
+        let (closed, changes) = controls::section_with(ui, "Keyboard shortcuts", |ui| {
+            let closed = ui.button("Close").clicked();
+            (closed, ui.button(Action::ChangeKeys.title()).on_hover_text(Action::ChangeKeys.tooltip(ui.ctx())).clicked())
+        });
         controls::note(ui, format!("What the keys do {}. Preset {}", place_words(place), map.preset.title()));
         ui.add_space(8.0);
         ScrollArea::vertical().max_height(height).show(ui, |ui| {
@@ -31,9 +42,14 @@ pub fn ui(ui: &Ui, place: KeyPlace) -> bool {
                 }
             });
         });
-        closed
+        (closed, changes)
     });
-    !(modal.inner || modal.should_close())
+    match modal.inner {
+        (_, true) => HelpDone::ChangeKeys,
+        (true, _) => HelpDone::Close,
+        _ if modal.should_close() => HelpDone::Close,
+        _ => HelpDone::Stay,
+    }
 }
 
 fn place_words(place: KeyPlace) -> &'static str {
@@ -41,6 +57,7 @@ fn place_words(place: KeyPlace) -> &'static str {
         KeyPlace::Grid => "in the grid",
         KeyPlace::Editor => "on an image",
         KeyPlace::Selection => "with boxes selected",
+        KeyPlace::Proposal => "on an image with proposals",
         KeyPlace::Check => "in Check",
         KeyPlace::Train => "in Train",
         KeyPlace::Detect => "in Detect",

@@ -194,6 +194,13 @@ pub fn press_of(event: &Event) -> Option<(KeyboardShortcut, bool)> {
     }
 }
 
+/// The keys of a press as the map keeps them: `?` is itself, whichever keys type it.
+pub fn captured(pressed: KeyboardShortcut) -> KeyboardShortcut {
+    let Modifiers { alt, shift, command, ctrl, .. } = pressed.modifiers;
+    let shift = shift && !is_shifted_sign(pressed.logical_key);
+    KeyboardShortcut::new(Modifiers { alt, shift, command: command || ctrl, ..Modifiers::NONE }, pressed.logical_key)
+}
+
 /// Whether a text field needs these keys: those that type, move and edit.
 pub fn belongs_to_text(keys: KeyboardShortcut) -> bool {
     let Modifiers { alt, command, ctrl, .. } = keys.modifiers;

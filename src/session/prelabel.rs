@@ -103,7 +103,8 @@ impl Proposals {
         self.by_path.is_empty()
     }
 
-    fn put(&mut self, path: PathBuf, proposals: Arc<[Proposal]>) {
+    /// Sets what is proposed for an image, in memory alone.
+    pub fn put(&mut self, path: PathBuf, proposals: Arc<[Proposal]>) {
         self.revision += 1;
         if proposals.is_empty() {
             self.by_path.remove(&path);

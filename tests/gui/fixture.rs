@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use boxwright::dataset::Dataset;
 use boxwright::dataset::check::{CheckReport, Finding, Fixability, Rule, Severity};
 use boxwright::dataset::fix::{Receipt, RowChange};
+use boxwright::dataset::{ClassId, Dataset, Label};
 use boxwright::detect::PictureDetections;
 use boxwright::engine::cuda::nvml::GpuFigures;
 use boxwright::eval::{ClassMetrics, Metrics};
@@ -15,7 +15,7 @@ use boxwright::geom::nms::Detection;
 use boxwright::geom::{Size, Xywhn};
 use boxwright::gui::app::App;
 use boxwright::media::{Picture, encode};
-use boxwright::session::{Command, JobId, JobKind, JobStatus, Notice, OpenDataset, PictureResult, RunView, Session, Settings};
+use boxwright::session::{Command, JobId, JobKind, JobStatus, Notice, OpenDataset, PictureResult, Proposal, RunView, Session, Settings};
 use boxwright::train::{Alarm, AlarmKind, BranchLosses, EpochReport, EpochSamples, MachineReport, OverfitReport, OverfitVerdict};
 use boxwright::train::{SampleBox, SampleImage, StepReport, SweepRow, TrainPlan, TrainSummary};
 use egui::accesskit::Role;
@@ -448,4 +448,14 @@ pub(crate) fn write_field(harness: &mut Driver, role: Role, field: &str, text: &
     harness.run_steps(1);
     harness.key_press(egui::Key::Enter);
     harness.run_steps(2);
+}
+
+/// Proposals of an image as (class, centre and size, score), kept as a run would keep them.
+pub(crate) fn propose(session: &mut Session, image: usize, boxes: &[(u32, [f32; 4], f32)]) {
+    let dataset = session.dataset.as_ref().unwrap().dataset.clone();
+    let proposals: Vec<Proposal> = boxes
+        .iter()
+        .map(|&(class, [cx, cy, w, h], score)| Proposal { label: Label { class: ClassId(class), bbox: Xywhn { cx, cy, w, h } }, score })
+        .collect();
+    session.proposals.put(dataset.images[image].path.clone(), proposals.into());
 }

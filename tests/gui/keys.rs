@@ -1,7 +1,7 @@
 //! The key map in the window: presets, changes of a person, scopes, text fields and focus.
 
 use boxwright::gui::action::Workspace;
-use boxwright::session::{KeySettings, Session};
+use boxwright::session::{Command, KeySettings, Session};
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 
@@ -84,4 +84,165 @@ fn a_key_of_the_map_does_not_move_the_focus() {
     press(&mut harness, Modifiers::NONE, Key::Tab);
     assert_eq!(harness.state_mut().take_asked(), ["Check { path: None }"]);
     assert_eq!(harness.ctx.memory(egui::Memory::focused), None);
+}
+
+#[test]
+fn every_action_is_reached_by_typing_in_the_palette() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
+    harness.get_by_label("Command").type_text("show tr");
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    assert_eq!(harness.state_mut().app().window.workspace, Workspace::Train);
+    assert!(harness.query_by_label("Command").is_none());
+    press(&mut harness, Modifiers::COMMAND, Key::P);
+    harness.get_by_label("Command").type_text("part3");
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    harness.get_by_label("canvas");
+    harness.get_by_label("part3.png");
+}
+
+#[test]
+fn the_palette_finds_classes_and_goes_through_them_with_arrows() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    press(&mut harness, Modifiers::COMMAND, Key::P);
+    harness.get_by_label("Command").type_text("dent");
+    harness.run_steps(3);
+    harness.get_by_label("Class dent");
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    assert!(harness.query_by_label("image part4.png").is_none(), "it has no dent");
+    harness.get_by_label("image part1.png");
+}
+
+#[test]
+fn what_cannot_be_done_says_why_and_is_not_done() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    press(&mut harness, Modifiers::COMMAND, Key::P);
+    harness.get_by_label("Command").type_text("propagate");
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    harness.get_by_label("Command");
+    assert_eq!(harness.state_mut().take_asked(), [""; 0]);
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    assert!(harness.query_by_label("Command").is_none());
+}
+
+/// What was asked for as the new settings of keys.
+#[track_caller]
+fn changed(harness: &mut Driver) -> KeySettings {
+    let asked = std::mem::take(&mut harness.state_mut().asked);
+    let [Command::SetKeys(keys)] = &asked[..] else { panic!("{asked:?}") };
+    harness.state_mut().app().session.settings.keys = keys.clone();
+    harness.run_steps(3);
+    keys.clone()
+}
+
+#[test]
+fn keys_are_given_by_pressing_them_and_a_clash_is_taken_or_swapped() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    press(&mut harness, Modifiers::COMMAND, Key::K);
+    harness.get_by_label("Add keys to Grid").click();
+    harness.run_steps(3);
+    harness.get_by_label("Press the keys for Grid");
+    press(&mut harness, Modifiers::COMMAND, Key::J);
+    assert_eq!(changed(&mut harness).changed["ToggleGrid"], ["G", "Ctrl+J"]);
+
+    harness.get_by_label("Add keys to Grid").click();
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::D);
+    assert_eq!(harness.state_mut().take_asked(), [""; 0], "it is Next's");
+    harness.get_by_label_contains("D belongs to Next");
+    harness.get_by_label("Swap").click();
+    harness.run_steps(3);
+    let keys = changed(&mut harness);
+    assert_eq!((&keys.changed["ToggleGrid"][0], &keys.changed["NextImage"][0]), (&"D".to_owned(), &"G".to_owned()));
+
+    harness.get_by_label("Take F10 from Pause or continue").scroll_to_me();
+    harness.run_steps(3);
+    harness.get_by_label("Take F10 from Pause or continue").click();
+    harness.run_steps(3);
+    assert_eq!(changed(&mut harness).changed["PauseTraining"], [""; 0]);
+    harness.get_by_label("Reset all").click();
+    harness.run_steps(3);
+    assert_eq!(changed(&mut harness), KeySettings::default());
+    harness.get_by_label("CVAT").click();
+    harness.run_steps(3);
+    assert_eq!(changed(&mut harness), preset("CVAT"));
+}
+
+#[test]
+fn escape_ends_the_question_for_keys_and_then_the_page() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    press(&mut harness, Modifiers::COMMAND, Key::K);
+    harness.get_by_label("Add keys to Grid").click();
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    assert!(harness.query_by_label("Press the keys for Grid").is_none());
+    harness.get_by_label("Reset all");
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    assert!(harness.query_by_label("Reset all").is_none());
+}
+
+/// A window whose first image has two proposals, one of them where its label is.
+fn proposed() -> (Driver, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let yaml = fixture::write_dataset(&dir.path().join("parts"));
+    let mut session = fixture::session(dir.path());
+    fixture::open(&mut session, &yaml);
+    fixture::propose(
+        &mut session,
+        0,
+        &[(1, [0.7, 0.7, 0.2, 0.2], 0.82), (0, [0.5, 0.5, 0.25, 0.5], 0.95), (0, [0.2, 0.8, 0.1, 0.2], 0.41)],
+    );
+    fixture::propose(&mut session, 3, &[(1, [0.2, 0.2, 0.2, 0.2], 0.52)]);
+    (fixture::harness(session, [1280.0, 800.0], true), dir)
+}
+
+fn n_labels(harness: &mut Driver, image: usize) -> usize {
+    harness.state_mut().app().session.labels(image).len()
+}
+
+#[test]
+fn proposals_are_accepted_and_rejected_by_keys_and_are_no_labels_before() {
+    let (mut harness, _dir) = proposed();
+    press(&mut harness, Modifiers::NONE, Key::G);
+    harness.get_by_label("2 proposals");
+    assert!(harness.query_by_label("proposal scratch 0.95").is_none(), "a label is there already");
+    assert_eq!(n_labels(&mut harness, 0), 2);
+    press(&mut harness, Modifiers::NONE, Key::ArrowDown);
+    press(&mut harness, Modifiers::NONE, Key::X);
+    harness.get_by_label("1 proposal");
+    assert_eq!(n_labels(&mut harness, 0), 2);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    assert!(harness.query_by_label("1 proposal").is_none());
+    let app = harness.state_mut().app();
+    assert_eq!(app.session.labels(0)[2].class.0, 1);
+    assert_eq!(app.session.dataset.as_ref().unwrap().history.undo.as_deref(), Some("Accept proposal"));
+}
+
+#[test]
+fn sure_proposals_are_accepted_together_and_the_uncertain_image_comes_first() {
+    let (mut harness, _dir) = proposed();
+    press(&mut harness, Modifiers::NONE, Key::U);
+    harness.get_by_label("part3.png");
+    harness.get_by_label("proposal dent 0.52");
+    press(&mut harness, Modifiers::NONE, Key::U);
+    harness.get_by_label("part0.png");
+    press(&mut harness, Modifiers::SHIFT, Key::Enter);
+    assert_eq!(n_labels(&mut harness, 0), 3, "only one has a score of 0.6");
+    harness.get_by_label("proposal scratch 0.41");
+}
+
+#[test]
+fn prelabelling_asks_for_images_and_weights() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |session| session.weights = Some("w.safetensors".into()));
+    press(&mut harness, Modifiers::NONE, Key::I);
+    harness.get_by_label("Propose on 6 images");
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    let asked = harness.state_mut().take_asked();
+    let expected =
+        "Prelabel(PrelabelRequest { images: [0, 1, 2, 3, 4, 5], weights: \"w.safetensors\", device: Cpu, min_score: 0.25, iou: 0.45 })";
+    assert_eq!(asked, [expected]);
+    assert!(harness.query_by_label("Propose on 6 images").is_none());
 }

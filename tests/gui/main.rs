@@ -5,6 +5,7 @@
 #![cfg(feature = "gui")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod commands;
 mod editor;
 mod fixture;

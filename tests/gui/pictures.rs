@@ -60,6 +60,10 @@ const SCENES: &[Scene] = &[
     ("detect", Workspace::Detect, true),
     ("export", Workspace::Export, true),
     ("help", Workspace::Data, true),
+    ("keys", Workspace::Data, true),
+    ("palette", Workspace::Data, true),
+    ("prelabel", Workspace::Data, true),
+    ("proposals", Workspace::Data, true),
 ];
 
 /// The label editor in the middle of some work.
@@ -167,6 +171,11 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             session.weights = Some("runs/parts/weights/best.safetensors".into());
             session.export = Some(fixture::export_report());
         }
+        "prelabel" => session.weights = Some("runs/parts/weights/best.safetensors".into()),
+        "proposals" => {
+            let boxes = [(0, [0.3, 0.35, 0.12, 0.2], 0.91), (1, [0.62, 0.6, 0.2, 0.16], 0.57), (2, [0.75, 0.3, 0.08, 0.22], 0.33)];
+            fixture::propose(&mut session, 0, &boxes);
+        }
         "undetect" => session.notices.push(fixture::error_notice()),
         _ => {}
     }
@@ -190,6 +199,20 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
         }
         "edit" | "draw" | "pixels" | "classes" | "view" => editor_scene(&mut harness, name),
         "help" => harness.key_press(egui::Key::F1),
+        "keys" => {
+            harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::K);
+            harness.run_steps(3);
+            harness.get_by_label("Add keys to Grid").click();
+            harness.run_steps(3);
+            harness.key_press(egui::Key::D);
+        }
+        "palette" => {
+            harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::P);
+            harness.run_steps(3);
+            harness.get_by_label("Command").type_text("pro");
+        }
+        "prelabel" => harness.key_press(egui::Key::I),
+        "proposals" => harness.key_press(egui::Key::G),
         "settings" => {
             harness.run_steps(3);
             for label in ["All settings", "Optimizer", "Augmentation"] {

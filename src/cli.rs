@@ -5,8 +5,10 @@
 
 mod args;
 mod bar;
+mod edit;
 mod json;
 mod print;
+mod script;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ pub fn main() -> ExitCode {
     match args::wish(std::env::args_os()) {
         Ok(Wish::Window(window)) => open_window(window),
         Ok(Wish::Run { command, json }) => run(*command, json),
+        Ok(Wish::Edit { dataset, edits, json }) => edit::run(dataset, &edits, json),
         Err(failure) => fail(&failure),
     }
 }

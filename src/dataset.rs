@@ -1,23 +1,32 @@
 //! Labels on disk: where they are, what they say, what is wrong with them, and how they are changed without loss.
 
 pub mod check;
+pub mod class_edit;
 pub mod convert;
 pub mod data_yaml;
 pub mod distribution;
 mod edge;
 pub mod edit;
+pub mod edit_files;
 pub mod facts;
 pub mod fix;
 mod journal;
 pub mod label;
+mod label_rows;
 mod layout;
+pub mod ledger;
 pub mod open;
 pub mod parse;
 pub mod query;
+mod replace;
 pub mod rule;
 pub mod sample;
+mod splice;
+pub mod split;
 pub mod stats;
 pub mod voc;
+mod voc_rows;
+mod yaml_text;
 
 pub use label::{ClassId, Label, Polygon, Split};
 pub use open::{Dataset, DatasetError, ImageEntry};

@@ -12,9 +12,12 @@ pub mod device;
 pub mod doctor;
 pub mod dropped_rows;
 mod editing;
+#[cfg(test)]
+mod editing_tests;
 pub mod event;
 pub mod failure;
 pub mod job;
+pub mod ledger;
 mod monitor;
 pub mod pictures;
 pub mod prelabel;
@@ -27,6 +30,7 @@ mod training;
 #[cfg(test)]
 mod training_tests;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,9 +40,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 pub use command::{BrowseKind, Command, DetectRequest, OpenTarget};
 pub use device::DeviceOption;
 pub use dropped_rows::{DroppedRow, DroppedRows, ImageRows};
+pub use editing::{Conflict, Resolution};
 pub use event::{CommandDone, DatasetCounts, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
+pub use ledger::{Edited, LedgerNews, LedgerReply};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
 pub use prelabel::{PrelabelReport, PrelabelRequest, Proposal, Proposals};
 pub use queue::{Queue, QueuedRun};
@@ -49,9 +55,11 @@ use crate::dataset::check::CheckReport;
 use crate::dataset::edit::Mark;
 use crate::dataset::facts::ImageFacts;
 use crate::dataset::fix::Receipt;
+use crate::dataset::split::SplitPlan;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
 use crate::media::Picture;
+use crate::media::draw;
 use crate::train::follow::News;
 use crate::train::{Alarm, Divergence, EpochReport, EpochSamples, MachineReport, OverfitReport, Pace, SavedRun, Steering, StepReport};
 use crate::train::{ComparedRun, Hyp, PastRun};
@@ -70,6 +78,8 @@ pub struct OpenDataset {
     /// Size, bytes and date of each image file, in the same order; empty until they were read.
     pub facts: Arc<Vec<ImageFacts>>,
     pub history: History,
+    /// Colours that were chosen for classes, by their number.
+    pub colors: Arc<BTreeMap<u32, [u8; 3]>>,
 }
 
 /// The labels of each image; copies share those of images that did not change.
@@ -88,7 +98,19 @@ pub struct History {
 impl OpenDataset {
     /// Of which nothing was read yet.
     pub fn new(dataset: Arc<Dataset>) -> Self {
-        Self { dataset, labels: Arc::default(), marks: Arc::default(), facts: Arc::default(), history: History::default() }
+        Self {
+            dataset,
+            labels: Arc::default(),
+            marks: Arc::default(),
+            facts: Arc::default(),
+            history: History::default(),
+            colors: Arc::default(),
+        }
+    }
+
+    /// In which a class is drawn: as it was chosen, else the usual colour of its number.
+    pub fn class_color(&self, class: usize) -> [u8; 3] {
+        self.colors.get(&(class as u32)).copied().unwrap_or_else(|| draw::class_color(class))
     }
 }
 
@@ -221,6 +243,10 @@ pub struct Session {
     /// Earlier runs that are looked at side by side.
     pub compared: Vec<Arc<ComparedRun>>,
     pub notices: Vec<Notice>,
+    /// Images whose label files another program changed under edits of ours.
+    pub conflicts: Vec<Conflict>,
+    /// A split of the open dataset that was planned and not yet applied.
+    pub split_plan: Option<Arc<SplitPlan>>,
     pub jobs: Vec<JobStatus>,
     pub pictures: Pictures,
     /// Of pictures that are too large for one texture.
@@ -230,6 +256,9 @@ pub struct Session {
     /// What jobs can run on: the CPU, and each GPU that `Command::ListDevices` found.
     pub devices: Vec<DeviceOption>,
 
+    /// Writes the edits of the open dataset.
+    ledger: Option<ledger::LedgerThread>,
+    awaited: editing::Awaited,
     running: Vec<RunningJob>,
     /// To the training that was started last, and its end of the channel.
     orders: (Sender<TrainOrder>, Receiver<TrainOrder>),
@@ -266,11 +295,15 @@ impl Session {
             past_runs: None,
             compared: Vec::new(),
             notices: Vec::new(),
+            conflicts: Vec::new(),
+            split_plan: None,
             jobs: Vec::new(),
             pictures,
             tiles: Tiles::new(pyramids, &wake),
             dropped_rows: DroppedRows::new(&wake),
             devices: vec![DeviceOption::cpu()],
+            ledger: None,
+            awaited: editing::Awaited::default(),
             running: Vec::new(),
             orders: bounded(MAX_ORDERS),
             next_id: 1,
@@ -292,8 +325,15 @@ impl Session {
                 }
             }
             Command::Steer(order) => self.steer(order),
-            Command::Edit(edit) => self.edit(&edit),
             Command::RejectProposals { image, indices } => self.reject(image, &indices),
+            Command::Edit(edit) => self.edit(edit),
+            Command::EditClasses(edit) => self.edit_classes(edit),
+            Command::ApplySplit => self.apply_split(),
+            Command::MoveToSplit { images, split } => self.move_to_split(&images, split),
+            Command::UndoEdit => self.undo_edit(),
+            Command::RedoEdit => self.redo_edit(),
+            Command::Look { image } => self.look(image),
+            Command::ResolveConflict { image, resolution } => self.resolve(image, resolution),
             Command::Enqueue(config) => {
                 self.queue.push(*config);
                 self.start_queued();
@@ -349,9 +389,9 @@ impl Session {
         events
     }
 
-    /// Waits for the next event; `None` when no job is left.
+    /// Waits for the next event; `None` when no job is left, and every edit was answered.
     pub fn wait(&mut self) -> Option<Event> {
-        if self.running.is_empty() {
+        if self.running.is_empty() && self.awaited.n_replies == 0 {
             return None;
         }
         let message = self.receiver.recv().ok()?;
@@ -473,6 +513,7 @@ impl Session {
             }
             Command::PreviewBatches(_) => self.batches = Arc::default(),
             Command::OverfitCheck { .. } => self.overfit = None,
+            Command::PlanSplit(_) => self.split_plan = None,
             Command::Detect(_) => self.detections.clear(),
             Command::Export { .. } => self.export = None,
             _ => {}
@@ -522,11 +563,7 @@ impl Session {
 
     fn take_in(&mut self, event: &Event) {
         match event {
-            Event::Labels(labels) => {
-                if let Some(open) = &mut self.dataset {
-                    open.labels = labels.clone();
-                }
-            }
+            Event::Labels(labels) => self.take_in_labels(labels),
             Event::ImageFacts(facts) => {
                 if let Some(open) = &mut self.dataset {
                     open.facts = facts.clone();
@@ -534,6 +571,7 @@ impl Session {
             }
             Event::Proposed { dataset, path, proposals } => self.propose(dataset, path, proposals),
             Event::ProposalsRead(read) => self.restore_proposals(read),
+            Event::Ledger(reply) => self.take_in_ledger(reply),
             Event::Train(event) => self.run.get_or_insert_default().take_in(event),
             Event::Followed { dir, news } => {
                 let Some(run) = self.run.as_mut().filter(|run| run.dir.as_ref() == Some(dir)) else { return };
@@ -564,9 +602,11 @@ impl Session {
             Event::Opened(dataset) => {
                 self.dataset = Some(OpenDataset::new(dataset.clone()));
                 self.restore_proposals(&Arc::default());
+                self.start_ledger();
                 self.report = None;
                 self.receipt = None;
                 self.counts = None;
+                self.split_plan = None;
                 self.batches = Arc::default();
                 self.overfit = None;
                 self.settings.remember(&dataset.source);
@@ -582,14 +622,17 @@ impl Session {
             CommandDone::Fixed { receipt, dry_run } => {
                 self.receipt = Some(receipt.clone());
                 if !dry_run && !receipt.changes.is_empty() {
+                    self.catch_up();
                     self.read_again();
                 }
             }
             CommandDone::Undone(receipt) => {
                 self.receipt = Some(receipt.clone());
+                self.catch_up();
                 self.read_again();
             }
             CommandDone::Counted(counts) => self.counts = Some(counts.clone()),
+            CommandDone::SplitPlanned(plan) => self.split_plan = Some(plan.clone()),
             CommandDone::Trained(summary) => self.end_run(summary),
             CommandDone::BatchesPreviewed(pictures) => self.batches = pictures.clone(),
             CommandDone::OverfitChecked(report) => self.overfit = Some((**report).clone()),

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use super::edit::Edits;
 use crate::dataset::Split;
 use crate::dataset::sample::SampleOptions;
+use crate::dataset::split::SplitOptions;
 use crate::detect::DetectOptions;
 use crate::engine::Device;
 use crate::eval::ValOptions;
@@ -105,9 +107,64 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
-    /// Take the last batch of fixes back
+    /// Take the last edit back: a fix, a change of labels, classes or splits, also one made in the window
     Undo {
         dataset: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Carry out a script of edits; each line is acknowledged when it is on disk
+    ///
+    /// A line is words, or a JSON array of them: `add IMAGE CLASS CX CY W H`, `set IMAGE N CLASS [CX CY W H]`, `remove IMAGE N`,
+    /// `mark IMAGE reviewed|empty|unreviewed [TAG …]`, `undo`, `redo`, `class add|rename|merge|delete …`, `split val=0.2 test=0.1 seed=0`,
+    /// `move IMAGE train|val|test`. Labels of an image are counted from 0; coordinates are fractions of the image.
+    #[command(verbatim_doc_comment)]
+    Edit {
+        dataset: PathBuf,
+        /// The script; - for standard input
+        #[arg(long, value_name = "FILE")]
+        script: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Divide the images into train, val and test by lists beside data.yaml; no image is moved
+    Split {
+        dataset: PathBuf,
+        /// Share of the images for validation
+        #[arg(long, default_value_t = 0.2)]
+        val: f64,
+        /// Share of the images for the test
+        #[arg(long, default_value_t = 0.0)]
+        test: f64,
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Names such as `clip_0001` and `clip_0002` do not hold images together
+        #[arg(long)]
+        ignore_names: bool,
+        /// Only show what each split would hold
+        #[arg(long)]
+        dry_run: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the classes, or change them over the whole dataset; take each change back with `undo`
+    Classes {
+        dataset: PathBuf,
+        #[arg(long, value_name = "OLD=NEW")]
+        rename: Vec<String>,
+        /// Give the boxes of a class another one
+        #[arg(long, value_name = "FROM=INTO")]
+        merge: Vec<String>,
+        #[arg(long, value_name = "CLASS")]
+        delete: Vec<String>,
+        #[arg(long, value_name = "NAME")]
+        add: Vec<String>,
+        /// Delete the boxes of classes that are deleted, too
+        #[arg(long, requires = "delete")]
+        with_boxes: bool,
+        /// Close the gap in the class numbers that a class leaves behind
+        #[arg(long)]
+        renumber: bool,
         #[arg(long)]
         json: bool,
     },
@@ -411,7 +468,16 @@ enum BenchArg {
 /// What the arguments ask for.
 pub(super) enum Wish {
     Window(Window),
-    Run { command: Box<Command>, json: bool },
+    Run {
+        command: Box<Command>,
+        json: bool,
+    },
+    /// Open a dataset and edit it.
+    Edit {
+        dataset: PathBuf,
+        edits: Edits,
+        json: bool,
+    },
 }
 
 /// Parses the arguments. Ends the program where they are none, or help was asked for.
@@ -431,6 +497,15 @@ impl Args {
     fn wish(self, given: Vec<String>) -> Result<Wish, Failure> {
         let Some(task) = self.task else { return Ok(Wish::Window(self.window)) };
         let (command, json) = match task {
+            Task::Edit { dataset, script, json } => return Ok(Wish::Edit { dataset, edits: Edits::Script(script), json }),
+            Task::Split { dataset, val, test, seed, ignore_names, dry_run, json } => {
+                let options = SplitOptions { val, test, seed, groups_by_name: !ignore_names };
+                return Ok(Wish::Edit { dataset, edits: Edits::Split { options, dry_run }, json });
+            }
+            Task::Classes { dataset, rename, merge, delete, add, with_boxes, renumber, json } => {
+                let edits = Edits::of_classes(&rename, &merge, &delete, &add, with_boxes, renumber)?;
+                return Ok(Wish::Edit { dataset, edits, json });
+            }
             Task::Check { dataset, json } => (Command::Check { path: Some(dataset) }, json),
             Task::Fix { dataset, dry_run, json } => (Command::Fix { path: Some(dataset), dry_run }, json),
             Task::Undo { dataset, json } => (Command::Undo { path: Some(dataset) }, json),

@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::dataset::Split;
 use crate::dataset::fix::Receipt;
+use crate::dataset::split::SplitPlan;
 use crate::eval::Metrics;
-use crate::session::{CommandDone, Event, PictureResult};
+use crate::session::{CommandDone, Event, LedgerNews, LedgerReply, PictureResult};
 use crate::session::{PrelabelReport, Proposal};
 
 /// The line of an event; `None` for those that only the window needs. Failures go to stderr as text.
@@ -31,6 +33,7 @@ pub(super) fn line(event: &Event) -> Option<String> {
         }
         Event::Note(text) => json!({"event": "note", "text": text}),
         Event::Finished { done, .. } => finished(done),
+        Event::Ledger(reply) => return edited(reply),
         Event::Followed { .. }
         | Event::Opened(_)
         | Event::RunOpened(_)
@@ -40,6 +43,24 @@ pub(super) fn line(event: &Event) -> Option<String> {
         | Event::Failed { .. } => return None,
     };
     Some(value.to_string())
+}
+
+/// The edits that are durable now.
+fn edited(reply: &LedgerReply) -> Option<String> {
+    let edits = reply.news.iter().filter_map(|news| match news {
+        LedgerNews::Edited(edited) => {
+            let left: Vec<Value> = edited.left.iter().map(|(file, reason)| json!({"file": file, "reason": reason})).collect();
+            let step = format!("{:?}", edited.step).to_lowercase();
+            let mut line = json!({"event": "edited", "id": edited.id, "name": edited.name, "step": step, "files": edited.files.len()});
+            if !left.is_empty() {
+                line["left"] = left.into();
+            }
+            Some(line.to_string())
+        }
+        _ => None,
+    });
+    let lines: Vec<String> = edits.collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 fn detection(names: &[String], result: &PictureResult) -> Value {
@@ -87,6 +108,7 @@ fn finished(done: &CommandDone) -> Value {
         }
         CommandDone::Undone(receipt) => receipt_json(receipt),
         CommandDone::Counted(counts) => json!({"images": counts.distributions.n_images, "boxes": counts.distributions.n_boxes}),
+        CommandDone::SplitPlanned(plan) => split_json(plan),
         CommandDone::Converted(report) => {
             json!({"data_yaml": report.data_yaml, "images": report.n_images, "boxes": report.n_labels, "losses": report.losses})
         }
@@ -114,6 +136,14 @@ fn finished(done: &CommandDone) -> Value {
     json!({"event": "finished", "result": result})
 }
 
+fn split_json(plan: &SplitPlan) -> Value {
+    let mut value = json!({"groups": plan.n_groups, "same_content": plan.n_joined[0], "roboflow": plan.n_joined[1], "videos": plan.n_joined[2], "notes": plan.notes});
+    for (split, counts) in Split::ALL.iter().zip(&plan.counts) {
+        value[split.name()] = json!({"images": counts.n_images, "backgrounds": counts.n_backgrounds, "boxes": counts.boxes});
+    }
+    value
+}
+
 fn receipt_json(receipt: &Receipt) -> Value {
     let changes: Vec<Value> = receipt
         .changes
@@ -121,7 +151,7 @@ fn receipt_json(receipt: &Receipt) -> Value {
         .map(|change| json!({"file": change.file, "line": change.line, "rule": change.rule.id(), "before": change.before, "after": change.after}))
         .collect();
     let refused: Vec<Value> = receipt.refused.iter().map(|(file, reason)| json!({"file": file, "reason": reason})).collect();
-    json!({"changes": changes, "files": receipt.files.len(), "refused": refused, "receipt": receipt.path})
+    json!({"name": receipt.name, "changes": changes, "files": receipt.files.len(), "refused": refused, "receipt": receipt.path})
 }
 
 fn metrics(figures: &Metrics, names: &[String]) -> Value {

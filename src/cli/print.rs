@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use super::bar::{Recent, bar, duration};
 use super::json;
+use crate::dataset::Split;
 use crate::dataset::check::{CheckReport, Finding};
 use crate::dataset::fix::Receipt;
+use crate::dataset::ledger::Step;
+use crate::dataset::split::SplitPlan;
 use crate::eval::Metrics;
 use crate::session::doctor::DoctorReport;
-use crate::session::{CommandDone, Event, Failure, PictureResult};
+use crate::session::{CommandDone, Edited, Event, Failure, LedgerNews, PictureResult};
 use crate::train::sweep::ranked;
 use crate::train::{BranchLosses, Divergence, OverfitVerdict, Pace, StepReport, SweepRow, TrainEvent, TrainPlan};
 
@@ -102,6 +105,16 @@ impl Printer {
             | Event::Labels(_)
             | Event::ImageFacts(_)
             | Event::ProposalsRead(_) => {}
+            Event::Ledger(reply) => {
+                self.clear_progress();
+                for news in &reply.news {
+                    match news {
+                        LedgerNews::Edited(edited) => writeln!(out, "{}", edited_line(edited))?,
+                        LedgerNews::Note(text) => writeln!(out, "note: {text}")?,
+                        _ => {}
+                    }
+                }
+            }
         }
         out.flush()
     }
@@ -241,6 +254,18 @@ impl Printer {
     }
 }
 
+/// What is on disk now.
+fn edited_line(edited: &Edited) -> String {
+    let what = match edited.step {
+        Step::Edit => "",
+        Step::Undo => "took back: ",
+        Step::Redo => "did again: ",
+    };
+    let n_files = edited.files.len();
+    let left: Vec<String> = edited.left.iter().map(|(file, reason)| format!("\n  {} was left alone: {reason}", file.display())).collect();
+    format!("{what}{} ({n_files} {}){}", edited.name, if n_files == 1 { "file" } else { "files" }, left.concat())
+}
+
 fn finding_line(finding: &Finding) -> String {
     let place = match finding.line {
         Some(line) => format!("{}:{line}", finding.file.display()),
@@ -268,6 +293,24 @@ fn detection_line(names: &[String], result: &PictureResult) -> String {
     }
 }
 
+fn split(plan: &SplitPlan, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "split    images  backgrounds    boxes")?;
+    for (split, counts) in Split::ALL.iter().zip(&plan.counts) {
+        let n_boxes: usize = counts.boxes.iter().sum();
+        writeln!(out, "{:6} {:8} {:12} {n_boxes:8}", split.name(), counts.n_images, counts.n_backgrounds)?;
+    }
+    let [content, roboflow, videos] = plan.n_joined;
+    writeln!(
+        out,
+        "{} groups stay whole; joined by content {content}, as copies of one picture {roboflow}, by names of videos {videos}",
+        plan.n_groups
+    )?;
+    for note in &plan.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(())
+}
+
 fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
     match done {
         CommandDone::Opened
@@ -285,7 +328,11 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
             let verb = if *dry_run { "would change" } else { "changed" };
             fixed(receipt, &format!("{verb} {} rows in {} files", receipt.changes.len(), receipt.files.len()), out)
         }
-        CommandDone::Undone(receipt) => fixed(receipt, &format!("restored {} files", receipt.files.len()), out),
+        CommandDone::Undone(receipt) => {
+            let text = format!("took back {:?}, restored {} files", receipt.name, receipt.files.len());
+            fixed(receipt, &text, out)
+        }
+        CommandDone::SplitPlanned(plan) => split(plan, out),
         CommandDone::Converted(report) => {
             for loss in &report.losses {
                 writeln!(out, "lost: {loss}")?;

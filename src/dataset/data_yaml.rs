@@ -84,7 +84,7 @@ impl DataYaml {
 }
 
 /// A YAML scalar that reads back as this very text: plain where that is safe, else in double quotes.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '.' || c == '/')
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./".contains(&b))
         && !text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'e' || b == b'E')
@@ -105,9 +105,9 @@ fn quoted(text: &str) -> String {
     out + "\""
 }
 
-type Reason = (Option<u64>, String);
+pub(super) type Reason = (Option<u64>, String);
 
-fn parse(text: &str) -> Result<DataYaml, Reason> {
+pub(super) fn parse(text: &str) -> Result<DataYaml, Reason> {
     let options = || {
         serde_saphyr::options! {
             strict_booleans: true,

@@ -6,9 +6,13 @@
 //! An edit is one step of undo, however many images it touches. Indices count the labels *before* the edit, so the order of
 //! its operations does not matter. Pure data: what the files say is changed elsewhere.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
+use super::edge;
 use super::label::Label;
+use crate::geom::Xywhn;
 
 /// One step of undo.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +71,39 @@ impl ImageEdit {
         Self { image, ops, mark: None }
     }
 
+    /// The same edit as a label file can hold it: boxes cut at the image's edge, and no label twice. `None` when a box has no size or
+    /// lies outside of the image, an index names no label, or one is named twice.
+    pub fn fitted(&self, labels: &[Label]) -> Option<Self> {
+        self.applied(labels)?;
+        let is_touched = |index: usize| {
+            self.ops.iter().any(|op| matches!(op, LabelOp::Set { index: each, .. } | LabelOp::Remove { index: each } if *each == index))
+        };
+        let key = |label: &Label| {
+            let bbox = label.bbox;
+            (label.class, [bbox.cx, bbox.cy, bbox.w, bbox.h].map(f32::to_bits))
+        };
+        let kept = labels.iter().enumerate().filter(|(index, _)| !is_touched(*index));
+        let mut seen: HashSet<_> = kept.map(|(_, label)| key(label)).collect();
+        let mut ops = Vec::with_capacity(self.ops.len());
+        for op in &self.ops {
+            match *op {
+                LabelOp::Add(label) => {
+                    let label = inside(label)?;
+                    if seen.insert(key(&label)) {
+                        ops.push(LabelOp::Add(label));
+                    }
+                }
+                LabelOp::Set { index, label } => {
+                    // A class alone changes nothing of the box as it is written.
+                    let label = if label.bbox == labels[index].bbox { label } else { inside(label)? };
+                    ops.push(if seen.insert(key(&label)) { LabelOp::Set { index, label } } else { LabelOp::Remove { index } });
+                }
+                remove @ LabelOp::Remove { .. } => ops.push(remove),
+            }
+        }
+        Some(Self { ops, ..self.clone() })
+    }
+
     /// The labels after the edit; `None` when an index names no label, or one is named twice.
     pub fn applied(&self, labels: &[Label]) -> Option<Vec<Label>> {
         let mut after: Vec<Option<Label>> = labels.iter().copied().map(Some).collect();
@@ -89,6 +126,44 @@ impl ImageEdit {
     }
 }
 
+/// The part of a box that lies inside the image, if that has a size; to the bit the same where all of it does.
+fn inside(label: Label) -> Option<Label> {
+    let Xywhn { cx, cy, w, h } = label.bbox;
+    let [cx64, cy64, w64, h64] = [cx, cy, w, h].map(f64::from);
+    let edges = [cx64 - w64 / 2.0, cy64 - h64 / 2.0, cx64 + w64 / 2.0, cy64 + h64 / 2.0];
+    let is_inside = edges.iter().all(|edge| (-edge::EDGE_EPSILON..=1.0 + edge::EDGE_EPSILON).contains(edge));
+    let bbox = if is_inside { label.bbox } else { edge::xywhn_from_edges(edges.map(|edge| edge.clamp(0.0, 1.0))) };
+    (bbox.w > 0.0 && bbox.h > 0.0 && bbox.cx.is_finite() && bbox.cy.is_finite()).then_some(Label { bbox, ..label })
+}
+
+/// The operations that make one list of labels into another; labels that are in both stay where they are.
+pub fn ops_between(from: &[Label], to: &[Label]) -> Vec<LabelOp> {
+    let mut missing: Vec<Label> = to.to_vec();
+    let mut ops = Vec::new();
+    for (index, label) in from.iter().enumerate() {
+        match missing.iter().position(|each| each == label) {
+            Some(place) => drop(missing.remove(place)),
+            None => ops.push(LabelOp::Remove { index }),
+        }
+    }
+    ops.extend(missing.into_iter().map(LabelOp::Add));
+    ops
+}
+
+/// What two people made of the same labels, in one: what either took away is gone, what either added is there.
+pub fn merged(base: &[Label], mine: &[Label], theirs: &[Label]) -> Vec<Label> {
+    let without = |labels: &[Label], others: &[Label]| -> Vec<Label> {
+        let mut others = others.to_vec();
+        let mut rest = labels.to_vec();
+        rest.retain(|label| others.iter().position(|other| other == label).map(|place| others.remove(place)).is_none());
+        rest
+    };
+    let mut result = without(theirs, &without(base, mine));
+    let added = without(&without(mine, base), &without(theirs, base));
+    result.extend(added);
+    result
+}
+
 impl Edit {
     /// An edit of one image.
     pub fn of_image(name: impl Into<String>, image: usize, ops: Vec<LabelOp>) -> Self {
@@ -101,7 +176,6 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::super::label::ClassId;
     use super::*;
-    use crate::geom::Xywhn;
 
     fn label(class: u32) -> Label {
         Label { class: ClassId(class), bbox: Xywhn { cx: 0.5, cy: 0.5, w: 0.1, h: 0.1 } }
@@ -112,6 +186,34 @@ mod tests {
         let before = [label(0), label(1), label(2)];
         let ops = vec![LabelOp::Remove { index: 0 }, LabelOp::Add(label(9)), LabelOp::Set { index: 2, label: label(7) }];
         assert_eq!(ImageEdit::new(0, ops).applied(&before).unwrap(), [label(1), label(7), label(9)]);
+    }
+
+    #[test]
+    fn a_file_can_hold_what_was_fitted() {
+        let at = |cx: f32| Label { bbox: Xywhn { cx, ..label(0).bbox }, ..label(0) };
+        let before = [at(0.5), at(0.3)];
+        let fitted = |op| ImageEdit::new(0, vec![op]).fitted(&before).map(|edit| edit.ops);
+        assert_eq!(fitted(LabelOp::Add(at(0.5))), Some(vec![]), "it is there already");
+        assert_eq!(fitted(LabelOp::Set { index: 1, label: at(0.5) }), Some(vec![LabelOp::Remove { index: 1 }]));
+        let edge = Label { bbox: Xywhn { cx: 0.975, w: 0.05, ..label(0).bbox }, ..label(0) };
+        let cut = fitted(LabelOp::Add(at(1.0))).unwrap();
+        assert!(matches!(cut[..], [LabelOp::Add(cut)] if (cut.bbox.cx - edge.bbox.cx).abs() < 1e-6), "{cut:?}");
+        assert_eq!(fitted(LabelOp::Add(at(1.2))), None, "outside");
+        assert_eq!(fitted(LabelOp::Add(at(f32::NAN))), None);
+        assert_eq!(fitted(LabelOp::Add(Label { bbox: Xywhn { w: 0.0, ..label(0).bbox }, ..label(0) })), None);
+    }
+
+    #[test]
+    fn two_versions_are_merged_and_lead_from_one_to_the_other() {
+        let base = [label(0), label(1), label(2)];
+        let mine = [label(0), label(2), label(5)];
+        let theirs = [label(0), label(1), label(7), label(5)];
+        assert_eq!(merged(&base, &mine, &theirs), [label(0), label(7), label(5)]);
+        let ops = ops_between(&theirs, &mine);
+        let mut after = ImageEdit::new(0, ops).applied(&theirs).unwrap();
+        after.sort_by_key(|label| label.class);
+        assert_eq!(after, mine);
+        assert_eq!(ops_between(&mine, &mine), []);
     }
 
     #[test]

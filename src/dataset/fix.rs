@@ -1,11 +1,11 @@
-//! The safe fixes: applied as one batch, with the original bytes in a journal, a receipt, and undo.
+//! The safe fixes: applied as one edit of the dataset's ledger, with a receipt, and undo.
 //!
 //! In:  a YOLO dataset and the user's state directory.
 //! Out: label files in which boxes are cut at the image's edge, repeated rows and empty boxes are gone; what was changed.
 //!
 //! Only what the parser calls `Fixability::Auto` is done, so training sees the same labels before and after, and a second
 //! fix finds nothing. Rows that need no change stay byte for byte, as do line ends, the byte-order mark and a missing last
-//! line end. Files are planned first; then the journal goes to disk; then each file is replaced as a whole, unless it
+//! line end. Files are planned first; then the edit is recorded; then each file is replaced as a whole, unless it
 //! changed since it was read. Never touches an image, never guesses.
 
 use std::ffi::OsStr;
@@ -15,10 +15,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
-use super::journal::{self, Batch, Entry, ReplaceError};
+use super::journal;
+use super::label_rows;
+use super::ledger::record::Scope;
+use super::ledger::{Change, Ledger, NewEdit};
 use super::open::{self, Dataset, DatasetError, Format, ImageEntry};
 use super::parse::{self, Verdict};
+use super::replace::{self, ReplaceError};
 use super::rule::{Fixability, Rule};
+use super::splice::Splice;
 use crate::media::decode;
 
 /// What a fix did (or would do) to one row.
@@ -36,6 +41,8 @@ pub struct RowChange {
 /// The outcome of `fix` or `undo`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Receipt {
+    /// Of the edit, such as `Fix 3 rows`.
+    pub name: String,
     /// Of a fix; undo names only files.
     pub changes: Vec<RowChange>,
     /// Relative to the dataset's root, as are all paths here but `path`.
@@ -85,36 +92,57 @@ pub fn fix(
     if plans.is_empty() {
         return Ok(receipt);
     }
-    let entries = plans.iter().map(|plan| Entry::new(plan.path, &plan.original, &plan.fixed)).collect();
-    let journal = Batch::new(&dataset.root, entries).write(&journal::folder(state_dir, &dataset.root))?;
-    let stopped = replace_all(dataset, plans, &mut receipt, &|| check_in(total, total));
-    if receipt.files.is_empty() {
-        // Nothing was touched, so there is nothing to undo.
-        std::fs::remove_file(&journal).ok();
-    } else {
-        let text = receipt_text(dataset, &receipt, stopped.as_ref());
-        let path = journal.with_extension("txt");
+    let mut ledger = Ledger::open(state_dir, &dataset.root)?;
+    let n_rows: usize = plans.iter().map(|plan| plan.changes.len()).sum();
+    let mut changes = Vec::new();
+    let mut files = Vec::new();
+    for FilePlan { path, original, splices, changes: of_file } in plans {
+        files.push(Change::spliced(path.to_owned(), Some(original), splices));
+        changes.extend(of_file);
+    }
+    let name = format!("Fix {n_rows} {}", if n_rows == 1 { "row" } else { "rows" });
+    let edit = NewEdit { name: name.clone(), scope: Scope::Fixes, files, ..NewEdit::default() };
+    let written = ledger.write(edit, &|| check_in(total, total))?;
+    let files: Vec<PathBuf> = written.written.iter().map(|path| dataset.relative(path)).collect();
+    changes.retain(|change| files.contains(&change.file));
+    let refused = written.left.iter().map(|(path, reason)| (dataset.relative(path), reason.clone())).collect();
+    receipt = Receipt { name, changes, files, refused, path: None };
+    if let Some(id) = written.id {
+        let text = receipt_text(dataset, &receipt, written.failed.as_ref());
+        let path = journal::folder(state_dir, &dataset.root).join(format!("edit-{id:04}.txt"));
         match std::fs::write(&path, text) {
             Ok(()) => receipt.path = Some(path),
-            // The files are mended and the journal holds; a missing receipt is told only if nothing worse is.
-            Err(source) if stopped.is_none() => return Err(DatasetError::Write { path: path.display().to_string(), source }),
+            // The files are mended and the ledger holds; a missing receipt is told only if nothing worse is.
+            Err(source) if written.failed.is_none() => return Err(DatasetError::Write { path: path.display().to_string(), source }),
             Err(_) => {}
         }
     }
-    stopped.map_or(Ok(receipt), Err)
+    written.failed.map_or(Ok(receipt), Err)
 }
 
-/// Takes the last batch of fixes back: writes the original bytes again, file by file, where nothing changed since.
+/// Takes the last edit of the dataset back, of whatever kind, where no file changed since.
 ///
 /// # Errors
-/// When there is no batch, its journal is damaged, or the disk cannot be written (then undo can be called again).
+/// When there is none, its record is damaged, or the disk cannot be written (then undo can be called again).
 pub fn undo(dataset: &Dataset, state_dir: &Path) -> Result<Receipt, DatasetError> {
+    let Some(written) = Ledger::open(state_dir, &dataset.root)?.undo()? else { return undo_batch(dataset, state_dir) };
+    let files = written.written.iter().map(|path| dataset.relative(path)).collect();
+    let refused = written.left.into_iter().map(|(path, reason)| (dataset.relative(&path), reason)).collect();
+    let receipt = Receipt { name: written.record.name, files, refused, ..Receipt::default() };
+    written.failed.map_or(Ok(receipt), Err)
+}
+
+/// Takes back the last batch of fixes of a version that kept each in a journal of its own.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_batch(dataset: &Dataset, state_dir: &Path) -> Result<Receipt, DatasetError> {
     let folder = journal::folder(state_dir, &dataset.root);
     let Some((journal, batch)) = journal::last_batch(&folder)? else {
         return Err(DatasetError::NothingToUndo { path: dataset.source.display().to_string() });
     };
     let damaged = || DatasetError::Journal { path: journal.display().to_string(), reason: "bytes are not as written".to_owned() };
-    let mut receipt = Receipt::default();
+    let mut receipt = Receipt { name: "Fix".to_owned(), ..Receipt::default() };
     for entry in &batch.files {
         let (path, original) = entry.path().zip(entry.original()).ok_or_else(damaged)?;
         let shown = dataset.relative(&path);
@@ -132,29 +160,26 @@ pub fn undo(dataset: &Dataset, state_dir: &Path) -> Result<Receipt, DatasetError
             receipt.refused.push((shown, "was changed after the fix".to_owned()));
             continue;
         }
-        match journal::replace_file(&path, &now, &original) {
+        match replace::replace_file(&path, &now, &original) {
             Ok(()) => receipt.files.push(shown),
             Err(ReplaceError::Refused(reason)) => receipt.refused.push((shown, reason)),
             Err(ReplaceError::Failed(source)) => return Err(DatasetError::Write { path: path.display().to_string(), source }),
         }
     }
-    sync_folders(dataset, &receipt.files);
     journal::mark_undone(&journal)?;
-    let mut lines = vec![format!("Boxwright undo of {}", journal.display()), format!("Dataset {}", dataset.root.display()), String::new()];
-    lines.extend(receipt.files.iter().map(|file| format!("{} is as before the fix", file.display())));
-    lines.extend(receipt.refused.iter().map(|(file, reason)| format!("{} was left alone: {reason}", file.display())));
-    let path = journal.with_extension("undone.txt");
-    if std::fs::write(&path, lines.join("\n") + "\n").is_ok() {
-        receipt.path = Some(path);
-    }
     Ok(receipt)
+}
+
+/// Whether [`undo_batch`] has something to take back.
+pub fn has_batch(dataset: &Dataset, state_dir: &Path) -> bool {
+    journal::has_batch(&journal::folder(state_dir, &dataset.root))
 }
 
 /// What is to be done to one file.
 struct FilePlan<'a> {
     path: &'a Path,
     original: Vec<u8>,
-    fixed: Vec<u8>,
+    splices: Vec<Splice>,
     changes: Vec<RowChange>,
 }
 
@@ -162,8 +187,7 @@ struct FilePlan<'a> {
 fn plan_file<'a>(dataset: &Dataset, path: &'a Path, image: &ImageEntry) -> Option<FilePlan<'a>> {
     let original = dataset.label_bytes(path).ok().flatten()?;
     let labels = dataset.parse_bytes(&original, &|| decode::probe(&image.path).ok());
-    let mut fixed = Vec::with_capacity(original.len());
-    let mut copied = 0;
+    let mut splices = Vec::new();
     let mut changes = Vec::new();
     for row in &labels.rows {
         let (rule, after) = match &row.verdict {
@@ -171,57 +195,15 @@ fn plan_file<'a>(dataset: &Dataset, path: &'a Path, image: &ImageEntry) -> Optio
             Verdict::Dropped(dropped) if dropped.fix == Fixability::Auto => (dropped.rule, None),
             _ => continue,
         };
-        fixed.extend_from_slice(&original[copied..row.bytes.start]);
-        copied = row.bytes.end;
-        match &after {
-            Some(text) => fixed.extend_from_slice(text),
-            None => copied += parse::line_end(&original[row.bytes.end..]), // the row goes with its line end
-        }
+        splices.push(match &after {
+            Some(text) => Splice::new(row.bytes.start, &original[row.bytes.clone()], text.as_slice()),
+            None => label_rows::remove_row(&original, row.bytes.clone()),
+        });
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         let after = after.as_deref().map(text);
         changes.push(RowChange { file: dataset.relative(path), line: row.line, rule, before: text(&original[row.bytes.clone()]), after });
     }
-    fixed.extend_from_slice(&original[copied..]);
-    (!changes.is_empty()).then_some(FilePlan { path, original, fixed, changes })
-}
-
-/// Replaces the planned files; returns why it stopped early, if it did.
-fn replace_all(
-    dataset: &Dataset,
-    plans: Vec<FilePlan>,
-    receipt: &mut Receipt,
-    go_on: &dyn Fn() -> ControlFlow<()>,
-) -> Option<DatasetError> {
-    let mut stopped = None;
-    for plan in plans {
-        if go_on().is_break() {
-            stopped = Some(DatasetError::Cancelled);
-            break;
-        }
-        match journal::replace_file(plan.path, &plan.original, &plan.fixed) {
-            Ok(()) => {
-                receipt.files.push(dataset.relative(plan.path));
-                receipt.changes.extend(plan.changes);
-            }
-            Err(ReplaceError::Refused(reason)) => receipt.refused.push((dataset.relative(plan.path), reason)),
-            Err(ReplaceError::Failed(source)) => {
-                stopped = Some(DatasetError::Write { path: plan.path.display().to_string(), source });
-                break;
-            }
-        }
-    }
-    sync_folders(dataset, &receipt.files);
-    stopped
-}
-
-/// Makes the renames durable, once for each folder. A file system without that is no reason to fail: the files are whole.
-fn sync_folders(dataset: &Dataset, files: &[PathBuf]) {
-    let mut folders: Vec<PathBuf> = files.iter().filter_map(|file| dataset.root.join(file).parent().map(Path::to_owned)).collect();
-    folders.sort();
-    folders.dedup();
-    for folder in folders {
-        journal::sync_folder(&folder).ok();
-    }
+    (!changes.is_empty()).then_some(FilePlan { path, original, splices, changes })
 }
 
 fn receipt_text(dataset: &Dataset, receipt: &Receipt, stopped: Option<&DatasetError>) -> String {
@@ -322,7 +304,7 @@ mod tests {
         fix(&dataset, state.path(), false, &never).unwrap();
         std::fs::write(root.path().join("labels/a.txt"), "0 .1 .1 .1 .1\n").unwrap();
         let receipt = undo(&dataset, state.path()).unwrap();
-        assert_eq!(receipt.refused, [(PathBuf::from("labels/a.txt"), "was changed after the fix".to_owned())]);
+        assert_eq!(receipt.refused, [(PathBuf::from("labels/a.txt"), "was changed by another program after this edit".to_owned())]);
         assert_eq!(receipt.files, [PathBuf::from("labels/b.txt")]);
         assert_eq!(read(&root), "0 .1 .1 .1 .1\n");
     }

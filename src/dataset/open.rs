@@ -82,7 +82,15 @@ pub enum DatasetError {
     OutNotEmpty { path: String },
     #[error("the labels of {path} are Pascal VOC, which cannot be fixed in place")]
     CannotFixVoc { path: String },
-    #[error("there is no fix of {path} to undo")]
+    #[error("{reason}")]
+    Class { reason: String },
+    #[error("class {name:?} has {n_boxes} boxes")]
+    ClassHasBoxes { name: String, n_boxes: usize },
+    #[error("{path} is written in a way that cannot be changed without rewriting it")]
+    YamlForm { path: String },
+    #[error("{reason}")]
+    Split { reason: String },
+    #[error("there is nothing of {path} to undo")]
     NothingToUndo { path: String },
     #[error("the journal {path} is damaged: {reason}")]
     Journal { path: String, reason: String },
@@ -125,7 +133,11 @@ impl DatasetError {
             Self::Sample { .. } => "160 images of 320 pixels are usual",
             Self::OutNotEmpty { .. } => "choose a new or empty folder",
             Self::CannotFixVoc { .. } => "convert the dataset first: `boxwright convert SRC DST --to yolo`; then fix the copy",
-            Self::NothingToUndo { .. } => "only what `fix` changed can be undone, once",
+            Self::Class { .. } => "`boxwright classes DATASET` lists the classes",
+            Self::ClassHasBoxes { .. } => "merge it into another class, or delete its boxes, too (`--with-boxes`)",
+            Self::YamlForm { .. } => "change the file with a text editor, or give it `names` as a list and `train` and `val` as paths",
+            Self::Split { .. } => "give shares from 0 to 1 that are less than 1 together, such as `--val 0.2 --test 0.1`",
+            Self::NothingToUndo { .. } => "only what Boxwright changed can be undone",
             Self::Journal { .. } => "the label files were not touched; the journal can be read with a text editor",
             Self::Cancelled => return None,
         };
@@ -379,22 +391,26 @@ fn open_without_yaml(root: PathBuf, splits: Vec<(Split, PathBuf)>) -> Result<Dat
     if images.is_empty() {
         return Err(DatasetError::NoImages { path: root.display().to_string() });
     }
-    let names = known_names(&root, &images).unwrap_or_else(|| {
-        let n = count_classes(&images);
-        notes.push(format!("no data.yaml and no classes.txt; {n} classes were counted in the labels"));
-        data_yaml::class_names(n)
-    });
+    let names = known_names(&root, &images).map_or_else(
+        || {
+            let n = count_classes(&images);
+            notes.push(format!("no data.yaml and no classes.txt; {n} classes were counted in the labels"));
+            data_yaml::class_names(n)
+        },
+        |(_, names)| names,
+    );
     Ok(Dataset { source: root.clone(), root, format: Format::Yolo, names, images, notes, n_keypoint_fields: None, merged: None })
 }
 
-/// Names from a list of classes in the root or in a label folder.
-fn known_names(root: &Path, images: &[ImageEntry]) -> Option<Vec<String>> {
+/// Names from a list of classes in the root or in a label folder, and that list.
+pub(super) fn known_names(root: &Path, images: &[ImageEntry]) -> Option<(PathBuf, Vec<String>)> {
     let mut folders = vec![root.to_owned(), root.join("labels")];
     let mut labels: Vec<PathBuf> = images.iter().filter_map(|image| image.label_path.parent().map(Path::to_owned)).collect();
     labels.dedup();
     folders.append(&mut labels);
     let files = ["classes.txt", "obj.names", "_darknet.labels"];
-    folders.iter().take(64).find_map(|folder| files.iter().find_map(|file| layout::names_in(&folder.join(file))))
+    let lists = folders.iter().take(64).flat_map(|folder| files.iter().map(|file| folder.join(file)));
+    lists.into_iter().find_map(|list| layout::names_in(&list).map(|names| (list, names)))
 }
 
 /// One more than the largest class in all label files.

@@ -225,7 +225,7 @@ fn foreign_file(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-const BOM: &[u8] = "\u{feff}".as_bytes();
+pub(super) const BOM: &[u8] = "\u{feff}".as_bytes();
 
 /// The byte ranges of all lines, without line ends (LF, CRLF or CR) and byte-order mark. An empty last line is left out.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
@@ -247,7 +247,7 @@ pub(super) fn line_end(rest: &[u8]) -> usize {
 }
 
 /// The byte ranges of a row's fields.
-fn tokens(row: &[u8]) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn tokens(row: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let blank = |b: u8| b.is_ascii_whitespace() || b == 0x0B;
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -257,7 +257,7 @@ fn tokens(row: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-fn number(field: &[u8]) -> Option<f64> {
+pub(super) fn number(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 

@@ -10,7 +10,7 @@ mod canvas;
 mod clutter;
 mod defect;
 mod faults;
-mod random;
+pub(super) mod random;
 mod scene;
 mod shape;
 mod surface;

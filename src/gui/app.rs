@@ -223,6 +223,7 @@ impl Window {
                 self.train.on_opened(dataset, &session.settings);
             }
             Event::RunOpened(_) => self.train.show(TrainPage::Run),
+            Event::Ledger(reply) => self.check.on_edited(reply),
             Event::Finished { done: CommandDone::SampleWritten { out, .. }, .. } => return vec![Command::Open(out.clone())],
             Event::Finished { done: CommandDone::Browsed { kind, path: Some(path) }, .. } => return self.take_path(*kind, path.clone()),
             Event::Finished { done, .. } => {
@@ -270,7 +271,7 @@ impl Window {
                 commands.push(Command::Fix { path: None, dry_run: true });
             }
             Action::ApplyFix => commands.push(Command::Fix { path: None, dry_run: false }),
-            Action::Undo => commands.push(Command::Undo { path: None }),
+            Action::Undo => commands.push(Command::UndoEdit),
             Action::StartTraining => {
                 self.workspace = Workspace::Train;
                 commands.extend(self.train.start_command(session));
@@ -451,9 +452,10 @@ impl App {
             } else if let Some(command) = self.window.train.unsaved_notes(&self.session) {
                 self.session.apply(command);
             } else {
-                return;
+                break;
             }
         }
+        self.session.finish_edits();
     }
 
     /// Carries out a command, and shows the workspace where its effect will be seen.

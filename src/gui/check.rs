@@ -18,10 +18,13 @@ use super::welcome;
 use crate::dataset::check::Finding;
 use crate::dataset::check::{CheckReport, Fixability, Rule, Severity};
 use crate::dataset::fix::Receipt;
+use crate::dataset::ledger::Step;
+use crate::dataset::ledger::record::Scope;
 use crate::geom::Xywhn;
 use crate::session::CommandDone;
 use crate::session::JobKind;
 use crate::session::Session;
+use crate::session::{LedgerNews, LedgerReply};
 
 /// What the receipt in the session is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +105,18 @@ impl CheckPanel {
             CommandDone::Undone(_) => ReceiptOf::Undo,
             _ => return,
         };
+    }
+
+    /// Fixes were taken back, or done again.
+    pub fn on_edited(&mut self, reply: &LedgerReply) {
+        for news in &reply.news {
+            match news {
+                LedgerNews::Edited(edited) if edited.scope == Scope::Fixes => {
+                    self.receipt_of = if edited.step == Step::Undo { ReceiptOf::Undo } else { ReceiptOf::Nothing };
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Another dataset was opened.

@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bench::BenchRequest;
+use super::editing::Resolution;
 use super::job::{JobId, JobKind};
 use super::pictures::PictureKey;
 use super::prelabel::PrelabelRequest;
 use super::settings::{KeySettings, ThemeChoice};
 use super::tiles::TileKey;
+use crate::dataset::Split;
+use crate::dataset::class_edit::ClassEdit;
 use crate::dataset::edit::Edit;
 use crate::dataset::sample::SampleOptions;
+use crate::dataset::split::SplitOptions;
 use crate::detect::DetectOptions;
 use crate::engine::Device;
 use crate::eval::ValOptions;
@@ -33,6 +37,7 @@ pub enum Command {
         path: Option<PathBuf>,
         dry_run: bool,
     },
+    /// Takes back the last edit of a dataset, of whatever kind.
     Undo {
         path: Option<PathBuf>,
     },
@@ -50,6 +55,30 @@ pub enum Command {
     RejectProposals {
         image: usize,
         indices: Vec<usize>,
+    },
+    /// Changes the classes of the open dataset, with all label files that this touches.
+    EditClasses(ClassEdit),
+    /// Chooses a split for each image of the open dataset, to be looked at.
+    PlanSplit(SplitOptions),
+    /// Writes the split that was planned.
+    ApplySplit,
+    /// Lists these images of the open dataset in another split.
+    MoveToSplit {
+        images: Vec<usize>,
+        split: Split,
+    },
+    /// Takes back the last edit of the open dataset, of whatever kind; also one of an earlier start.
+    UndoEdit,
+    /// Does again what was undone last.
+    RedoEdit,
+    /// A person turns to an image: whether its label file still says what is shown.
+    Look {
+        image: usize,
+    },
+    /// Ends the conflict of an image.
+    ResolveConflict {
+        image: usize,
+        resolution: Resolution,
     },
     ConvertToYolo {
         source: PathBuf,
@@ -212,8 +241,16 @@ impl Command {
             Self::ListRuns(_) => JobKind::ListRuns,
             Self::CompareRuns(_) => JobKind::CompareRuns,
             Self::SaveNotes { .. } => JobKind::SaveNotes,
+            Self::PlanSplit(_) => JobKind::PlanSplit,
             Self::Edit(_)
             | Self::RejectProposals { .. }
+            | Self::EditClasses(_)
+            | Self::ApplySplit
+            | Self::MoveToSplit { .. }
+            | Self::UndoEdit
+            | Self::RedoEdit
+            | Self::Look { .. }
+            | Self::ResolveConflict { .. }
             | Self::Steer(_)
             | Self::Cancel(_)
             | Self::DismissNotice(_)

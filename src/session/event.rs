@@ -10,6 +10,7 @@ use super::device::DeviceOption;
 use super::doctor::DoctorReport;
 use super::failure::Failure;
 use super::job::JobId;
+use super::ledger::LedgerReply;
 use super::prelabel::{PrelabelReport, Proposal};
 use crate::dataset::Dataset;
 use crate::dataset::check::{CheckReport, Finding};
@@ -17,6 +18,7 @@ use crate::dataset::convert::ConvertReport;
 use crate::dataset::distribution::{Counted, Distributions};
 use crate::dataset::facts::ImageFacts;
 use crate::dataset::fix::Receipt;
+use crate::dataset::split::SplitPlan;
 use crate::detect::PictureDetections;
 use crate::eval::Metrics;
 use crate::export::ExportReport;
@@ -52,6 +54,8 @@ pub enum Event {
     Labels(Arc<LabelTable>),
     /// What is known of each image file of the open dataset.
     ImageFacts(Arc<Vec<ImageFacts>>),
+    /// What became of an edit of the open dataset.
+    Ledger(Arc<LedgerReply>),
     Finding(Finding),
     /// What a detector proposes for an image of this dataset.
     Proposed {
@@ -101,6 +105,7 @@ pub enum CommandDone {
     },
     Undone(Receipt),
     Counted(Arc<DatasetCounts>),
+    SplitPlanned(Arc<SplitPlan>),
     Converted(ConvertReport),
     SampleWritten {
         out: PathBuf,

@@ -40,6 +40,7 @@ pub enum JobKind {
     ListRuns,
     CompareRuns,
     SaveNotes,
+    PlanSplit,
 }
 
 impl JobKind {
@@ -70,6 +71,7 @@ impl JobKind {
             Self::ListRuns => "Looking for runs",
             Self::CompareRuns => "Reading runs",
             Self::SaveNotes => "Writing notes",
+            Self::PlanSplit => "Planning a split",
         }
     }
 }

@@ -25,6 +25,8 @@ use crate::dataset::distribution::Counted;
 use crate::dataset::fix;
 use crate::dataset::sample;
 use crate::dataset::sample::SampleOptions;
+use crate::dataset::split;
+use crate::dataset::split::SplitOptions;
 use crate::dataset::{Dataset, DatasetError};
 use crate::detect::output::OutputFolder;
 use crate::detect::source::Source;
@@ -79,6 +81,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
             Ok(CommandDone::Undone(fix::undo(&dataset, &inputs.state_dir)?))
         }
         Command::Count { images, training_side } => count(images, training_side, inputs),
+        Command::PlanSplit(options) => plan_split(&options, inputs, context),
         Command::ConvertToYolo { source, out } => {
             let dataset = Dataset::open(&source)?;
             Ok(CommandDone::Converted(convert::to_yolo(&dataset, &out, &check_in)?))
@@ -151,7 +154,14 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::SetKeys(_)
         | Command::Tell { .. }
         | Command::RejectProposals { .. }
-        | Command::Edit(_) => unreachable!("the session carries these out itself"),
+        | Command::Edit(_)
+        | Command::EditClasses(_)
+        | Command::ApplySplit
+        | Command::MoveToSplit { .. }
+        | Command::UndoEdit
+        | Command::RedoEdit
+        | Command::Look { .. }
+        | Command::ResolveConflict { .. } => unreachable!("the session carries these out itself"),
     }
 }
 
@@ -230,6 +240,13 @@ fn open_run(dir: &Path, inputs: &Inputs, context: &JobContext) -> Done {
         Some(data) => open(&data, inputs, context),
         None => Ok(CommandDone::Opened),
     }
+}
+
+fn plan_split(options: &SplitOptions, inputs: &Inputs, context: &JobContext) -> Done {
+    let dataset = dataset_of(None, inputs)?;
+    let labels = inputs.open.as_ref().map(|open| open.labels.clone()).unwrap_or_default();
+    let plan = split::plan(&dataset, &labels, options, &|done, total| context.check_in(done, total))?;
+    Ok(CommandDone::SplitPlanned(Arc::new(plan)))
 }
 
 fn read_labels(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {

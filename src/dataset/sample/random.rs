@@ -5,13 +5,13 @@
 //!      so a drawn picture does not depend on the machine.
 
 /// Splitmix64: small, fast, and good enough for pictures.
-pub(super) struct Random {
+pub(in crate::dataset) struct Random {
     state: u64,
 }
 
 impl Random {
     /// A stream of its own for each `purpose` and `index`, so that pictures can be drawn in any order.
-    pub(super) fn new(seed: u64, purpose: u64, index: u64) -> Self {
+    pub(in crate::dataset) fn new(seed: u64, purpose: u64, index: u64) -> Self {
         Self { state: mix(mix(mix(seed) ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F)) ^ index.wrapping_mul(0xE703_7ED1_A0B4_28DB)) }
     }
 
@@ -47,7 +47,7 @@ impl Random {
         Direction::from_turns(self.unit())
     }
 
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(in crate::dataset) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
         }

@@ -1,0 +1,226 @@
+//! Edits through a session over a dataset on disk: shown at once, durable, taken back, refused, in conflict.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::editing::Resolution;
+use super::ledger::LedgerNews;
+use super::{Command, Event, Session, Settings};
+use crate::dataset::edit::{Edit, ImageEdit, LabelOp, Mark, Review};
+use crate::dataset::{ClassId, Label};
+use crate::geom::Xywhn;
+
+const A: &str = "labels/a.txt";
+
+struct Setup {
+    temp: TempDir,
+    session: Session,
+}
+
+impl Setup {
+    /// Two images, of which the first has two labels.
+    fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let mut setup = Self { session: Session::new(Settings::in_dir(&temp.path().join("state")), Arc::new(|| {})), temp };
+        for (name, text) in [
+            ("data.yaml", "train: images\nnames: [a, b]\n"),
+            ("images/a.jpg", ""),
+            ("images/b.jpg", ""),
+            (A, "0 .5 .5 .2 .2\n1 .3 .3 .1 .1\n"),
+        ] {
+            let path = setup.path(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        setup.open();
+        setup
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.temp.path().join("parts").join(name)
+    }
+
+    fn open(&mut self) {
+        self.session.apply(Command::Open(self.path("data.yaml")));
+        self.wait();
+    }
+
+    /// A program that starts anew.
+    fn restart(&mut self) {
+        self.session = Session::new(Settings::in_dir(&self.temp.path().join("state")), Arc::new(|| {}));
+        self.open();
+    }
+
+    fn wait(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.session.wait()).collect()
+    }
+
+    fn edit(&mut self, name: &str, image: usize, op: LabelOp) {
+        self.session.apply(Command::Edit(Edit::of_image(name, image, vec![op])));
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.path(name)).ok()
+    }
+
+    fn shown(&self, image: usize) -> Vec<f32> {
+        self.session.labels(image).iter().map(|label| label.bbox.cx).collect()
+    }
+
+    fn history(&self) -> (Option<&str>, Option<&str>, usize) {
+        let history = &self.session.dataset.as_ref().unwrap().history;
+        (history.undo.as_deref(), history.redo.as_deref(), history.n_pending)
+    }
+}
+
+fn at(cx: f32) -> Label {
+    Label { class: ClassId(0), bbox: Xywhn { cx, cy: 0.5, w: 0.1, h: 0.1 } }
+}
+
+#[test]
+fn edits_are_shown_at_once_and_on_disk_a_little_later() {
+    let mut setup = Setup::new();
+    setup.edit("Draw box", 1, LabelOp::Add(at(0.25)));
+    setup.edit("Move box", 1, LabelOp::Set { index: 0, label: at(0.75) });
+    assert_eq!((setup.shown(1), setup.history()), (vec![0.75], (Some("Move box"), None, 2)));
+    let events = setup.wait();
+    let names: Vec<String> = events
+        .iter()
+        .filter_map(|event| if let Event::Ledger(reply) = event { Some(&reply.news) } else { None })
+        .flatten()
+        .filter_map(|news| if let LedgerNews::Edited(edited) = news { Some(edited.name.clone()) } else { None })
+        .collect();
+    assert_eq!(names, ["Draw box", "Move box"]);
+    assert_eq!((setup.text("labels/b.txt").as_deref(), setup.history()), (Some("0 0.75 0.5 0.1 0.1\n"), (Some("Move box"), None, 0)));
+    assert_eq!(setup.text(A).as_deref(), Some("0 .5 .5 .2 .2\n1 .3 .3 .1 .1\n"), "another image's file");
+    assert!(setup.session.notices.is_empty());
+}
+
+#[test]
+fn undo_and_redo_go_over_images_and_starts() {
+    let mut setup = Setup::new();
+    let original = setup.text(A);
+    setup.edit("Delete box", 0, LabelOp::Remove { index: 1 });
+    let mark = Mark { review: Review::Empty, tags: vec![] };
+    let both = Edit {
+        name: "Propagate".to_owned(),
+        images: vec![
+            ImageEdit::new(0, vec![LabelOp::Add(at(0.25))]),
+            ImageEdit { mark: Some(mark.clone()), ..ImageEdit::new(1, vec![LabelOp::Add(at(0.25))]) },
+        ],
+    };
+    setup.session.apply(Command::Edit(both));
+    setup.wait();
+    setup.restart();
+    assert_eq!((setup.history(), setup.shown(0), setup.shown(1)), ((Some("Propagate"), None, 0), vec![0.5, 0.25], vec![0.25]));
+    assert_eq!(setup.session.dataset.as_ref().unwrap().marks[1], mark);
+
+    setup.session.apply(Command::UndoEdit);
+    setup.wait();
+    assert_eq!((setup.history(), setup.shown(0), setup.shown(1)), ((Some("Delete box"), Some("Propagate"), 0), vec![0.5], vec![]));
+    assert_eq!((setup.session.dataset.as_ref().unwrap().marks[1].clone(), setup.text("labels/b.txt")), (Mark::default(), None));
+    setup.session.apply(Command::UndoEdit);
+    setup.wait();
+    assert_eq!((setup.text(A), setup.shown(0)), (original, vec![0.5, 0.3]));
+    setup.session.apply(Command::UndoEdit);
+    setup.wait();
+    assert_eq!(setup.session.notices.pop().unwrap().text, "there is nothing to undo");
+    setup.session.apply(Command::RedoEdit);
+    setup.session.apply(Command::RedoEdit);
+    setup.wait();
+    assert_eq!((setup.history(), setup.shown(0), setup.shown(1)), ((Some("Propagate"), None, 0), vec![0.5, 0.25], vec![0.25]));
+}
+
+#[test]
+fn what_the_disk_does_not_take_is_shown_no_more_and_told() {
+    let mut setup = Setup::new();
+    let mut permissions = std::fs::metadata(setup.path(A)).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(setup.path(A), permissions).unwrap();
+    setup.edit("Delete box", 0, LabelOp::Remove { index: 1 });
+    setup.edit("Move box", 0, LabelOp::Set { index: 0, label: at(0.75) });
+    assert_eq!(setup.shown(0), [0.75]);
+    setup.wait();
+    assert_eq!((setup.shown(0), setup.history()), (vec![0.5, 0.3], (None, None, 0)));
+    assert!(!setup.session.notices.is_empty() && setup.session.notices[0].text.contains("read-only"), "{:?}", setup.session.notices);
+    assert!(setup.session.notices[0].hint.is_some() && setup.session.conflicts.is_empty());
+
+    setup.edit("Draw box", 1, LabelOp::Add(at(1.5)));
+    assert!(setup.session.notices.last().unwrap().text.contains("Draw box was not done"), "a box outside of the image");
+}
+
+#[test]
+fn a_file_that_another_program_changed_is_a_conflict_that_a_person_ends() {
+    let theirs = "0 .5 .5 .2 .2\n1 .9 .3 .1 .1\n";
+    for (resolution, expected) in
+        [(Resolution::Theirs, vec![0.5, 0.9]), (Resolution::Mine, vec![0.25, 0.5]), (Resolution::Merge, vec![0.25, 0.5, 0.9])]
+    {
+        let mut setup = Setup::new();
+        std::fs::write(setup.path(A), theirs).unwrap();
+        // They moved the second box, which we deleted before we drew another one.
+        setup.edit("Delete box", 0, LabelOp::Remove { index: 1 });
+        setup.edit("Draw box", 0, LabelOp::Add(at(0.25)));
+        setup.wait();
+        let conflict = setup.session.conflict(0).unwrap();
+        assert_eq!((conflict.mine.len(), conflict.theirs[1].bbox.cx, setup.shown(0)), (2, 0.9, vec![0.5, 0.9]));
+        assert_eq!(setup.text(A).as_deref(), Some(theirs));
+        setup.edit("Early", 0, LabelOp::Remove { index: 0 });
+        assert!(setup.session.notices.last().unwrap().hint.is_some(), "first the conflict");
+        setup.session.apply(Command::ResolveConflict { image: 0, resolution });
+        setup.wait();
+        let mut shown = setup.shown(0);
+        shown.sort_by(f32::total_cmp);
+        assert_eq!((shown, setup.session.conflicts.len()), (expected, 0), "{resolution:?}");
+        setup.restart();
+        let n_undos = usize::from(resolution != Resolution::Theirs);
+        assert_eq!(setup.history().0.is_some(), n_undos == 1);
+        setup.session.apply(Command::UndoEdit);
+        setup.wait();
+        assert_eq!(setup.text(A).as_deref(), Some(theirs));
+    }
+}
+
+#[test]
+fn turning_to_an_image_finds_what_changed() {
+    let mut setup = Setup::new();
+    setup.session.apply(Command::Look { image: 0 });
+    setup.wait();
+    assert!(setup.session.conflicts.is_empty());
+    std::fs::write(setup.path(A), "0 .5 .5 .2 .2\n").unwrap();
+    setup.session.apply(Command::Look { image: 0 });
+    setup.wait();
+    assert_eq!((setup.session.conflict(0).unwrap().mine.len(), setup.shown(0)), (2, vec![0.5]));
+    setup.session.apply(Command::ResolveConflict { image: 0, resolution: Resolution::Theirs });
+    setup.edit("Delete box", 0, LabelOp::Remove { index: 0 });
+    setup.wait();
+    assert_eq!(setup.text(A).as_deref(), Some(""));
+}
+
+#[test]
+fn an_edit_that_was_made_before_undo_was_shown_is_refused_without_a_conflict() {
+    let mut setup = Setup::new();
+    setup.edit("Delete box", 0, LabelOp::Remove { index: 1 });
+    setup.wait();
+    setup.session.apply(Command::UndoEdit);
+    setup.edit("Draw box", 0, LabelOp::Add(at(0.25)));
+    setup.wait();
+    assert_eq!((setup.shown(0), setup.session.conflicts.len(), setup.history().0), (vec![0.5, 0.3], 0, None));
+    setup.edit("Draw box", 0, LabelOp::Add(at(0.25)));
+    setup.wait();
+    assert_eq!(setup.shown(0), [0.5, 0.3, 0.25]);
+}
+
+#[test]
+fn closing_the_session_waits_for_the_disk() {
+    let mut setup = Setup::new();
+    for n in 0..50 {
+        setup.edit("Draw box", 1, LabelOp::Add(at(0.1 + 0.01 * n as f32)));
+    }
+    let Setup { temp, session } = setup;
+    drop(session);
+    let text = std::fs::read_to_string(temp.path().join("parts/labels/b.txt")).unwrap();
+    assert_eq!(text.lines().count(), 50);
+}

@@ -400,7 +400,7 @@ mod tests {
         let edit = session.acceptance([0].into_iter(), 0.5).unwrap();
         assert_eq!((edit.name.as_str(), edit.images[0].ops.clone()), ("Accept proposal", vec![LabelOp::Add(proposals[1].label)]));
         let before = session.dataset.clone();
-        session.edit(&edit);
+        session.edit(edit);
         assert_eq!(open_scores(&session, 0), [0.3]);
         session.dataset = before;
         assert_eq!(open_scores(&session, 0), [0.8, 0.3]);

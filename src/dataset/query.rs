@@ -147,10 +147,16 @@ pub enum SortBy {
     Size,
     /// Bytes of the file.
     Bytes,
+    /// Unreviewed, reviewed, empty on purpose.
+    Review,
+    /// Number of findings of the last check.
+    Findings,
+    /// The first tag that the image has.
+    Tag,
 }
 
 impl SortBy {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Dataset,
         Self::Name,
         Self::Date,
@@ -161,6 +167,9 @@ impl SortBy {
         Self::Class,
         Self::Size,
         Self::Bytes,
+        Self::Review,
+        Self::Findings,
+        Self::Tag,
     ];
 
     pub fn title(self) -> &'static str {
@@ -175,6 +184,9 @@ impl SortBy {
             Self::Class => "Class",
             Self::Size => "Image size",
             Self::Bytes => "File size",
+            Self::Review => "Review",
+            Self::Findings => "Findings",
+            Self::Tag => "Tag",
         }
     }
 }

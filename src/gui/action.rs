@@ -240,6 +240,23 @@ actions! {
     NextImage: "Next", "Go to the next image", Pictures, Look, [key(Key::D), key(Key::ArrowRight)];
     PreviousImage: "Previous", "Go to the previous image", Pictures, Look, [key(Key::A), key(Key::ArrowLeft)];
     ToggleGrid: "Grid", "Switch between the grid and a single image", Data, Look, [key(Key::G)];
+    OpenImage: "Open image", "Show the current image with its labels (or double click)", Grid, Look, [key(Key::Enter)];
+    ToggleList: "List", "Switch between thumbnails and rows", Grid, Look, [key(Key::V)];
+    FocusQuery: "Query", "Type which images to see", Data, Look, [ctrl(Key::F)];
+    ClearQuery: "Clear the query", "Show every image again", Data, Look, [];
+    ToggleStatistics: "Statistics", "How images and boxes are distributed", Grid, Look, [ctrl(Key::I)];
+    RowAbove: "Row above", "Go to the image above", Grid, Look, [key(Key::ArrowUp)];
+    RowBelow: "Row below", "Go to the image below", Grid, Look, [key(Key::ArrowDown)];
+    PageBack: "Page back", "Go a page of images back", Grid, Look, [key(Key::PageUp)];
+    PageOn: "Page on", "Go a page of images on", Grid, Look, [key(Key::PageDown)];
+    FirstImage: "First", "Go to the first image", Grid, Look, [key(Key::Home)];
+    LastImage: "Last", "Go to the last image", Grid, Look, [key(Key::End)];
+    ExtendPrevious: "Choose to the left", "Choose up to the previous image", Grid, Review, [shift(Key::ArrowLeft)];
+    ExtendNext: "Choose to the right", "Choose up to the next image", Grid, Review, [shift(Key::ArrowRight)];
+    ExtendAbove: "Choose upwards", "Choose up to the image above", Grid, Review, [shift(Key::ArrowUp)];
+    ExtendBelow: "Choose downwards", "Choose up to the image below", Grid, Review, [shift(Key::ArrowDown)];
+    ExtendToFirst: "Choose to the first", "Choose up to the first image", Grid, Review, [shift(Key::Home)];
+    ExtendToLast: "Choose to the last", "Choose up to the last image", Grid, Review, [shift(Key::End)];
     ToggleBoxes: "Boxes", "Show or hide all boxes", Pictures, Look, [ctrl(Key::H)];
     PeekBoxes: "Peek", "Hide all boxes as long as the key is held", Pictures, Look, [key(Key::H)];
     ZoomIn: "Zoom in", "Zoom in", Pictures, Look, [ctrl(Key::Plus), ctrl(Key::Equals)];
@@ -287,9 +304,16 @@ actions! {
     RejectProposals: "Reject these", "Take all proposals of the image away", Proposal, Review, [shift(Key::Backspace)];
     AcceptAllProposals: "Accept everywhere", "Make labels of all proposals of the dataset from the chosen score on", Data, Review, [];
     NextUncertain: "Next uncertain", "Go through images with proposals, those the detector is least sure of first", Data, Review, [key(Key::U)];
-    MarkReviewed: "Reviewed", "The labels of this image are right, or not yet", Editor, Review, [key(Key::Space)];
-    MarkEmpty: "Empty", "There is nothing to label here, which is meant so; go on", Editor, Review, [key(Key::N)];
+    MarkReviewed: "Reviewed", "The labels of this image, or of those chosen, are right, or not yet", Data, Review, [key(Key::Space)];
+    MarkUnreviewed: "Not reviewed", "Somebody has to look at the labels of the chosen images again", Grid, Review, [];
+    MarkEmpty: "Empty", "There is nothing to label here, which is meant so; go on", Data, Review, [key(Key::N)];
     NextUnreviewed: "Next unreviewed", "Go to the next image that nobody has looked at", Editor, Review, [ctrl_shift(Key::D), key(Key::PageDown)];
+    AddTag: "Tag…", "Put a tag on the chosen images", Grid, Review, [key(Key::T)];
+    RemoveTag: "Untag…", "Take a tag off the chosen images", Grid, Review, [shift(Key::T)];
+    CopyPaths: "Copy paths", "Copy the paths of the chosen images, a line each", Grid, Review, [ctrl(Key::C)];
+    SelectAllImages: "Choose all", "Choose every image that passes the query", Grid, Review, [ctrl(Key::A)];
+    SelectNone: "Choose none", "Give up what is chosen (or Escape)", Grid, Review, [ctrl_shift(Key::A)];
+    InvertSelection: "Choose the others", "Of the images that pass the query, choose those that are not chosen", Grid, Review, [ctrl(Key::U)];
 
     Check: "Check labels", "Read every label row and decode every image", Global, Check, [key(Key::F5)];
     PreviewFix: "Preview fixes…", "List what the safe fixes would change", Global, Check, [key(Key::F6)];
@@ -341,6 +365,14 @@ impl Action {
             self,
             Self::NextImage
                 | Self::PreviousImage
+                | Self::RowAbove
+                | Self::RowBelow
+                | Self::PageBack
+                | Self::PageOn
+                | Self::ExtendPrevious
+                | Self::ExtendNext
+                | Self::ExtendAbove
+                | Self::ExtendBelow
                 | Self::ZoomIn
                 | Self::ZoomOut
                 | Self::NextBox

@@ -319,8 +319,8 @@ impl Window {
                 commands.push(Command::SetTheme(other));
             }
             Action::Help | Action::OpenCommandPalette | Action::ChangeKeys => self.toggle_modal(action),
-            editing => {
-                commands.extend(self.data.act(editing, session));
+            of_data => {
+                commands.extend(self.data.act(ui, of_data, session));
                 ui.ctx().request_repaint();
             }
         }

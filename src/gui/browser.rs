@@ -6,7 +6,16 @@
 
 use super::grid::{Grid, Page};
 use super::image_item::{BandDone, ItemsDone};
+use super::image_list::ImageList;
 use super::selection::{Choice, Selection, position_of};
+
+/// How images are laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    #[default]
+    Grid,
+    List,
+}
 
 /// A step of the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +33,9 @@ pub enum Step {
 /// What browsing remembers between frames.
 #[derive(Clone, Debug, Default)]
 pub struct Browser {
+    pub layout: Layout,
     pub grid: Grid,
+    pub list: ImageList,
     pub selection: Selection,
     /// An image of the dataset; `None` in an empty listing.
     current: Option<usize>,
@@ -43,11 +54,16 @@ impl Browser {
         self.position
     }
 
-    /// Takes in a new listing: the current image stays, or the one that now stands in its place follows it.
+    /// Takes in a new listing: the current image stays, or else the first becomes it.
     pub fn follow(&mut self, listing: &[u32]) {
-        let found = self.current.and_then(|image| position_of(listing, image));
-        self.position = found.unwrap_or_else(|| self.position.min(listing.len().saturating_sub(1)));
+        self.position = self.current.and_then(|image| position_of(listing, image)).unwrap_or(0);
         self.current = listing.get(self.position).map(|&image| image as usize);
+    }
+
+    /// Makes an image the current one, whether it is listed or not.
+    pub fn turn_to(&mut self, listing: &[u32], image: usize) {
+        self.current = Some(image);
+        self.position = position_of(listing, image).unwrap_or(self.position);
         self.show_current();
     }
 
@@ -55,7 +71,7 @@ impl Browser {
     pub fn reset(&mut self) {
         let mut grid = Grid::default();
         grid.cell_width = self.grid.cell_width;
-        *self = Self { grid, ..Self::default() };
+        *self = Self { layout: self.layout, grid, ..Self::default() };
     }
 
     /// Makes the image at a position the current one, and brings it into the middle of the view.
@@ -69,6 +85,7 @@ impl Browser {
     /// Brings the current image into the middle of the view.
     pub fn show_current(&mut self) {
         self.grid.show_cell(self.position);
+        self.list.show_row(self.position);
     }
 
     /// Goes on by a key; with Shift everything on the way is chosen, too.
@@ -139,10 +156,14 @@ impl Browser {
         self.selection.choose(listing, position, choice);
         (self.current, self.position) = (Some(image as usize), position);
         self.grid.keep_in_view(position);
+        self.list.keep_in_view(position);
     }
 
     fn page(&self) -> Page {
-        self.grid.page
+        match self.layout {
+            Layout::Grid => self.grid.page,
+            Layout::List => self.list.page(),
+        }
     }
 }
 
@@ -190,14 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn the_current_image_stays_and_else_the_next_takes_its_place() {
+    fn the_current_image_stays_in_whatever_order() {
         let mut browser = browser(&[0, 1, 2, 3], 2);
         browser.follow(&[3, 2, 1]);
         assert_eq!((browser.current(), browser.position()), (Some(2), 1));
         browser.follow(&[3, 1]);
-        assert_eq!((browser.current(), browser.position()), (Some(1), 1));
-        browser.follow(&[3]);
-        assert_eq!((browser.current(), browser.position()), (Some(3), 0));
+        assert_eq!((browser.current(), browser.position()), (Some(3), 0), "the first, where it is gone");
         browser.follow(&[]);
         assert_eq!(browser.current(), None);
     }

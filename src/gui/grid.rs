@@ -9,6 +9,7 @@ use super::image_item::{self, Band, BandDone, Block, ImageItem, ItemsDone};
 use super::textures::{Look, Textures};
 use super::theme::{self, palette};
 use crate::dataset::edit::Review;
+use crate::geom::Size;
 
 /// What the grid remembers.
 #[derive(Clone, Debug)]
@@ -119,30 +120,39 @@ fn cell_ui(ui: &Ui, textures: &mut Textures, response: &egui::Response, item: &I
     let (frame, below) = rect.split_top_bottom_at_y(rect.bottom() - NAME_HEIGHT);
     let painter = ui.painter_at(rect.expand(2.0).intersect(ui.clip_rect()));
     painter.rect_filled(frame, theme::RADIUS, palette.button);
-    match textures.thumbnail(item.path) {
+    let fitted = |size: Size| {
+        let (width, height) = (size.width.max(1) as f32, size.height.max(1) as f32);
+        let scale = (frame.width() / width).min(frame.height() / height);
+        Rect::from_center_size(frame.center(), vec2(width, height) * scale)
+    };
+    let mut failed = None;
+    let image_rect = match textures.thumbnail(item.path) {
         Look::Shown(shown) => {
-            let (width, height) = (shown.full_size.width as f32, shown.full_size.height as f32);
-            let scale = (frame.width() / width).min(frame.height() / height);
-            let image_rect = Rect::from_center_size(frame.center(), vec2(width, height) * scale);
+            let image_rect = fitted(shown.full_size);
             let uv = Rect::from_min_max(pos2(0.0, 0.0), pos2(1.0, 1.0));
             painter.add(RectShape::filled(image_rect, theme::RADIUS, Color32::WHITE).with_texture(shown.texture, uv));
-            if !hides_boxes {
-                let inside = painter.with_clip_rect(image_rect.expand(1.0).intersect(painter.clip_rect()));
-                for label in item.labels.unwrap_or_default().iter().take(MAX_BOXES) {
-                    let each = screen_rect(image_rect, label.bbox);
-                    let color = theme::class_color(label.class.0 as usize);
-                    inside.rect_stroke(each, 0.0, Stroke::new(2.5, Color32::from_black_alpha(80)), StrokeKind::Middle);
-                    inside.rect_stroke(each, 0.0, Stroke::new(1.5, color), StrokeKind::Middle);
-                }
-            }
+            Some(image_rect)
         }
         Look::Loading => {
             let bar = Rect::from_center_size(frame.center(), vec2(28.0, 3.0));
             painter.rect_filled(bar, 1.5, palette.border);
+            // Boxes are there before the picture, where its shape is known.
+            item.facts.size.map(fitted)
         }
-        Look::Failed(_) => {
+        Look::Failed(reason) => {
             let font = TextStyle::Small.resolve(ui.style());
             painter.text(frame.center(), Align2::CENTER_CENTER, "Cannot be decoded", font, palette.bad);
+            failed = Some(reason.to_owned());
+            None
+        }
+    };
+    if let Some(image_rect) = image_rect.filter(|_| !hides_boxes) {
+        let inside = painter.with_clip_rect(image_rect.expand(1.0).intersect(painter.clip_rect()));
+        for label in item.labels.unwrap_or_default().iter().take(MAX_BOXES) {
+            let each = screen_rect(image_rect, label.bbox);
+            let color = theme::class_color(label.class.0 as usize);
+            inside.rect_stroke(each, 0.0, Stroke::new(2.5, Color32::from_black_alpha(80)), StrokeKind::Middle);
+            inside.rect_stroke(each, 0.0, Stroke::new(1.5, color), StrokeKind::Middle);
         }
     }
     badges_ui(ui, &painter, frame, item);
@@ -172,7 +182,12 @@ fn cell_ui(ui: &Ui, textures: &mut Textures, response: &egui::Response, item: &I
     let text = egui::RichText::new(&*item.name()).small().color(ink);
     paint_text(ui, pos2(below.left() + 2.0, middle), end.left() - below.left() - 8.0, text);
     if response.hovered() {
-        response.clone().on_hover_cursor(CursorIcon::PointingHand).on_hover_ui_at_pointer(|ui| tooltip_ui(ui, item));
+        response.clone().on_hover_cursor(CursorIcon::PointingHand).on_hover_ui_at_pointer(|ui| {
+            tooltip_ui(ui, item);
+            if let Some(reason) = failed {
+                ui.label(egui::RichText::new(reason).color(palette.bad));
+            }
+        });
     }
 }
 

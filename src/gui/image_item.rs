@@ -8,6 +8,7 @@ use egui::{Align2, Color32, CornerRadius, Painter, Pos2, Rect, Response, Role, T
 use super::selection::Choice;
 use super::theme::palette;
 use crate::dataset::edit::{Mark, Review};
+use crate::dataset::facts::ImageFacts;
 use crate::dataset::{Label, Split};
 
 /// An image in view.
@@ -17,6 +18,7 @@ pub struct ImageItem<'a> {
     /// `None` while labels are being read.
     pub labels: Option<&'a [Label]>,
     pub mark: Option<&'a Mark>,
+    pub facts: ImageFacts,
     /// Of the last check.
     pub n_findings: usize,
     pub is_current: bool,
@@ -106,7 +108,12 @@ impl ItemsDone {
 #[derive(Clone, Debug, Default)]
 pub struct Band {
     from: Option<Vec2>,
+    /// The pointer has gone far enough to mean more than a click.
+    is_drawn: bool,
 }
+
+/// Points that the pointer goes before a band begins.
+const BAND_FROM: f32 = 6.0;
 
 impl Band {
     /// Follows a drag over the visible part of the content, which lies at `content` on the screen and scrolls when the pointer
@@ -114,14 +121,18 @@ impl Band {
     pub fn follow(&mut self, ui: &mut Ui, content: Pos2) -> Option<(Rect, bool)> {
         let visible = ui.clip_rect();
         let response = ui.interact(visible, ui.scope_id().with("band"), egui::Sense::DRAG);
-        let has_begun = response.drag_started_by(egui::PointerButton::Primary);
-        if has_begun {
+        if response.drag_started_by(egui::PointerButton::Primary) {
             self.from = ui.input(|input| input.pointer.press_origin()).map(|pressed| pressed - content);
         } else if !response.dragged_by(egui::PointerButton::Primary) {
-            self.from = None;
+            *self = Self::default();
         }
         let from = self.from?;
         let pointer = response.interact_pointer_pos()?;
+        let has_begun = !self.is_drawn;
+        if has_begun && (pointer - content - from).length() < BAND_FROM {
+            return None;
+        }
+        self.is_drawn = true;
         let beyond = (pointer.y - visible.bottom()).max(0.0) - (visible.top() - pointer.y).max(0.0);
         if beyond != 0.0 {
             ui.scroll_with_delta(vec2(0.0, -beyond.clamp(-40.0, 40.0)));

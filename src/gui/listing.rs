@@ -1,103 +1,242 @@
-//! Which images pass the filter, in which order, and what there is to count over all of them?
+//! Which images pass the query, in which order, and what there is to count over all of them?
 //!
-//! In:  the open dataset, the last check, and what was asked for. Out: images and counts, worked out once a change.
+//! In:  the open dataset with its labels, marks, facts and last check; a query line; an order.
+//! Out: images in order, counts over the dataset, and what is wrong with the line.
+//!
+//! Worked out when something changed, never in a frame that changes nothing. An edit of some images costs what these images
+//! cost. A line that is wrong leaves the images as they were. The image that a person works on stays in the listing as long as
+//! they are at it, even where an edit makes it fail the query.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::dataset::check::CheckReport;
-use crate::dataset::{ClassId, Split};
-use crate::dataset::{Dataset, Label};
+use crate::dataset::edit::{Mark, Review};
+use crate::dataset::query::select::Selection;
+use crate::dataset::query::{Change, Columns, Filter, QueryError, Sort, Source, Vocabulary, parse};
+use crate::dataset::{Dataset, Label, Split};
 use crate::session::LabelTable;
 use crate::session::OpenDataset;
 use crate::session::Session;
 
-/// What is shown of all images.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
-    pub split: Option<Split>,
-    pub class: Option<ClassId>,
-    pub only_background: bool,
-    /// Part of the file name.
-    pub name: String,
+/// Side of the square that training fits images into, unless a run says otherwise.
+pub const TRAINING_SIDE: u32 = 640;
+
+/// What became of the listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Followed {
+    Same,
+    /// Some images may have come, gone or moved.
+    Edited,
+    /// Others were asked for.
+    Chosen,
 }
 
-/// Counts over the dataset, and the images that pass the filter; for one state of dataset and filter.
-pub struct Listing {
-    pub dataset: Arc<Dataset>,
-    pub labels: Arc<LabelTable>,
-    filter: Filter,
+/// How many there are, over the whole dataset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// For each of `Split::ALL`.
     pub n_splits: [usize; 3],
+    /// Images that are unreviewed, reviewed, empty on purpose.
+    pub n_reviews: [usize; 3],
+    /// Boxes by class.
     pub n_class_labels: Vec<usize>,
+    /// Images without a box.
     pub n_background: usize,
     pub n_labels: usize,
-    pub images: Vec<u32>,
+    /// Images by tag.
+    pub n_tags: BTreeMap<String, usize>,
+    /// Images in which the last check found something.
+    pub n_with_findings: usize,
+}
+
+/// The images that pass, and the totals.
+pub struct Listing {
+    pub dataset: Arc<Dataset>,
+    columns: Columns,
+    selection: Selection,
+    /// The line that was read last.
+    line: String,
+    pub error: Option<QueryError>,
+    pub totals: Totals,
+    labels: Arc<LabelTable>,
+    marks: Arc<Vec<Mark>>,
     report: Option<Arc<CheckReport>>,
-    /// By image, of the last check; empty before it.
-    pub n_findings: Vec<u32>,
+    /// The image that is listed although it does not pass.
+    kept: Option<u32>,
+    /// Counts the changes of `images`.
+    pub version: u64,
 }
 
 impl Listing {
-    pub fn new(open: &OpenDataset, filter: &Filter) -> Self {
-        let OpenDataset { dataset, labels, .. } = open;
-        let mut n_splits = [0; 3];
-        let mut n_class_labels = vec![0; dataset.names.len()];
-        let (mut n_background, mut n_labels) = (0, 0);
-        let name_part = filter.name.to_lowercase();
-        let mut images = Vec::new();
-        for (index, image) in dataset.images.iter().enumerate() {
-            if let Some(position) = Split::ALL.iter().position(|split| *split == image.split) {
-                n_splits[position] += 1;
-            }
-            let of_image = labels.get(index).map(|labels| &**labels);
-            for label in of_image.into_iter().flatten() {
-                n_labels += 1;
-                if let Some(count) = n_class_labels.get_mut(label.class.0 as usize) {
-                    *count += 1;
-                }
-            }
-            let is_background = of_image.is_some_and(<[Label]>::is_empty);
-            n_background += usize::from(is_background);
-            let has_class = |class| of_image.is_some_and(|labels| labels.iter().any(|label| label.class == class));
-            let passes = filter.split.is_none_or(|split| image.split == split)
-                && filter.class.is_none_or(has_class)
-                && (!filter.only_background || is_background)
-                && (name_part.is_empty()
-                    || image.path.file_name().is_some_and(|name| name.to_string_lossy().to_lowercase().contains(&name_part)));
-            if passes {
-                images.push(index as u32);
-            }
-        }
+    /// Of which nothing was read yet; [`Self::follow`] does.
+    pub fn new(dataset: &Arc<Dataset>) -> Self {
         Self {
             dataset: dataset.clone(),
-            labels: labels.clone(),
-            filter: filter.clone(),
-            n_splits,
-            n_class_labels,
-            n_background,
-            n_labels,
-            images,
+            columns: Columns::default(),
+            selection: Selection::default(),
+            line: String::new(),
+            error: None,
+            totals: Totals::default(),
+            labels: Arc::default(),
+            marks: Arc::default(),
             report: None,
-            n_findings: Vec::new(),
+            kept: None,
+            version: 0,
         }
     }
 
-    /// Whether it still holds.
-    pub fn is_current(&self, open: &OpenDataset, filter: &Filter) -> bool {
-        Arc::ptr_eq(&self.dataset, &open.dataset) && Arc::ptr_eq(&self.labels, &open.labels) && self.filter == *filter
-    }
-
-    /// Counts the findings of each image, when there is another report.
-    pub fn count_findings(&mut self, session: &Session) {
+    /// Takes in what changed since the last call; cheap when nothing did. Returns whether the images may be others now, and why.
+    ///
+    /// `current` is the image that a person is at.
+    pub fn follow(&mut self, session: &Session, open: &OpenDataset, line: &str, sort: Sort, current: Option<usize>) -> Followed {
+        let OpenDataset { dataset, labels, marks, facts, .. } = open;
         let report = session.report.as_ref();
-        if self.report.as_ref().map(Arc::as_ptr) == report.map(Arc::as_ptr) {
-            return;
+        let change = self.columns.follow(Source { dataset, labels, marks, facts, report, training_side: TRAINING_SIDE });
+        self.count(open, &change);
+        self.count_findings(report);
+
+        let (mut is_changed, mut is_chosen) = (false, false);
+        let position = current.and_then(|image| self.selection.position(image as u32));
+        if change != Change::Nothing {
+            is_changed |= self.selection.update(&self.columns, &change);
+            if let (Some(position), Some(image), Change::Images(_)) = (position, current, &change)
+                && self.selection.position(image as u32).is_none()
+            {
+                self.selection.images.insert(position.min(self.selection.images.len()), image as u32);
+                self.kept = Some(image as u32);
+            }
         }
-        self.report = report.cloned();
-        self.n_findings.clear();
-        if let Some(report) = report {
-            self.n_findings.resize(self.dataset.images.len(), 0);
-            for image in report.findings.iter().filter_map(|finding| finding.image) {
-                self.n_findings[image] += 1;
+        if self.kept.is_some_and(|kept| current != Some(kept as usize)) {
+            is_changed |= self.drop_kept();
+        }
+        if self.line != line || self.version == 0 {
+            line.clone_into(&mut self.line);
+            match parse(line, self.columns.vocabulary()) {
+                Ok(filter) => {
+                    self.error = None;
+                    is_chosen |= self.select(&filter, sort);
+                }
+                Err(error) => self.error = Some(error),
+            }
+        }
+        if self.selection.sort != sort {
+            let filter = self.selection.filter.clone();
+            is_chosen |= self.select(&filter, sort);
+        }
+        self.version += u64::from(is_changed || is_chosen || self.version == 0);
+        match (is_chosen, is_changed) {
+            (true, _) => Followed::Chosen,
+            (false, true) => Followed::Edited,
+            (false, false) => Followed::Same,
+        }
+    }
+
+    /// Indices of the dataset's images in the order that was asked for.
+    pub fn images(&self) -> &[u32] {
+        &self.selection.images
+    }
+
+    pub fn vocabulary(&self) -> &Vocabulary {
+        self.columns.vocabulary()
+    }
+
+    pub fn labels(&self, image: usize) -> Option<&[Label]> {
+        self.labels.get(image).map(|labels| &**labels)
+    }
+
+    pub fn mark(&self, image: usize) -> Option<&Mark> {
+        self.marks.get(image)
+    }
+
+    pub fn n_findings(&self, image: usize) -> usize {
+        self.columns.n_findings(image)
+    }
+
+    /// Whether the labels were checked.
+    pub fn has_report(&self) -> bool {
+        self.report.is_some()
+    }
+
+    pub fn has_labels(&self) -> bool {
+        !self.labels.is_empty()
+    }
+
+    fn select(&mut self, filter: &Filter, sort: Sort) -> bool {
+        if self.version > 0 && self.selection.filter == *filter && self.selection.sort == sort {
+            return false;
+        }
+        self.selection = self.columns.select(filter, sort);
+        self.kept = None;
+        true
+    }
+
+    /// The image that did not pass is left: it goes.
+    fn drop_kept(&mut self) -> bool {
+        let Some(kept) = self.kept.take() else { return false };
+        // It may pass again.
+        if self.columns.passes(&self.selection.filter, kept as usize) {
+            return false;
+        }
+        let position = self.selection.position(kept);
+        position.map(|position| self.selection.images.remove(position)).is_some()
+    }
+
+    fn count(&mut self, open: &OpenDataset, change: &Change) {
+        let n_images = open.dataset.images.len();
+        match change {
+            Change::Nothing => return,
+            Change::Images(images) if self.labels.len() == open.labels.len() => {
+                for &image in images {
+                    let image = image as usize;
+                    let before = self.labels.get(image).map(|labels| &**labels);
+                    self.totals.count(before, self.marks.get(image), open.dataset.images[image].split, false);
+                    let after = open.labels.get(image).map(|labels| &**labels);
+                    self.totals.count(after, open.marks.get(image), open.dataset.images[image].split, true);
+                }
+            }
+            Change::Images(_) | Change::All => {
+                let n_with_findings = self.totals.n_with_findings;
+                self.totals = Totals { n_class_labels: vec![0; open.dataset.names.len()], n_with_findings, ..Totals::default() };
+                for image in 0..n_images {
+                    let labels = open.labels.get(image).map(|labels| &**labels);
+                    self.totals.count(labels, open.marks.get(image), open.dataset.images[image].split, true);
+                }
+            }
+        }
+        (self.labels, self.marks) = (open.labels.clone(), open.marks.clone());
+    }
+
+    fn count_findings(&mut self, report: Option<&Arc<CheckReport>>) {
+        if self.report.as_ref().map(Arc::as_ptr) != report.map(Arc::as_ptr) {
+            self.report = report.cloned();
+            let n_images = self.dataset.images.len();
+            self.totals.n_with_findings = (0..n_images).filter(|&image| self.columns.n_findings(image) > 0).count();
+        }
+    }
+}
+
+impl Totals {
+    /// Takes an image in, or out.
+    fn count(&mut self, labels: Option<&[Label]>, mark: Option<&Mark>, split: Split, is_in: bool) {
+        let change = |count: &mut usize| *count = if is_in { *count + 1 } else { count.saturating_sub(1) };
+        change(&mut self.n_splits[split as usize]);
+        change(&mut self.n_reviews[mark.map_or(Review::Unreviewed, |mark| mark.review) as usize]);
+        for tag in mark.iter().flat_map(|mark| &mark.tags) {
+            let count = self.n_tags.entry(tag.clone()).or_default();
+            change(count);
+            if *count == 0 {
+                self.n_tags.remove(tag);
+            }
+        }
+        let Some(labels) = labels else { return };
+        if labels.is_empty() {
+            change(&mut self.n_background);
+        }
+        for label in labels {
+            change(&mut self.n_labels);
+            if let Some(count) = self.n_class_labels.get_mut(label.class.0 as usize) {
+                change(count);
             }
         }
     }
@@ -105,48 +244,117 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::dataset::ImageEntry;
+    use crate::dataset::edit::{Edit, ImageEdit, LabelOp};
     use crate::dataset::open::Format;
+    use crate::dataset::query::SortBy;
+    use crate::dataset::{ClassId, ImageEntry};
     use crate::geom::Xywhn;
+    use crate::session::Command;
+    use crate::session::Settings;
 
-    fn open() -> OpenDataset {
+    fn label(class: u32) -> Label {
+        Label { class: ClassId(class), bbox: Xywhn { cx: 0.5, cy: 0.5, w: 0.1, h: 0.1 } }
+    }
+
+    /// Three images: a scratch and a dent, nothing, a dent.
+    fn session() -> Session {
         let image = |name: &str, split| ImageEntry { path: name.into(), label_path: "x.txt".into(), split };
-        let images = vec![image("a.jpg", Split::Train), image("b.jpg", Split::Train), image("c.jpg", Split::Val)];
-        let label = |class| Label { class: ClassId(class), bbox: Xywhn { cx: 0.5, cy: 0.5, w: 0.1, h: 0.1 } };
-        let names = vec!["scratch".to_owned(), "dent".to_owned()];
+        let images = vec![image("/d/a.jpg", Split::Train), image("/d/b.jpg", Split::Train), image("/d/c.jpg", Split::Val)];
         let dataset = Dataset {
-            root: "/".into(),
-            source: "/data.yaml".into(),
+            root: "/d".into(),
+            source: "/d/data.yaml".into(),
             format: Format::Yolo,
-            names,
+            names: vec!["scratch".to_owned(), "dent".to_owned()],
             images,
             notes: vec![],
             n_keypoint_fields: None,
             merged: None,
         };
         let labels = [vec![label(0), label(1)], vec![], vec![label(1)]].map(Into::into).to_vec();
-        OpenDataset { labels: Arc::new(labels), ..OpenDataset::new(Arc::new(dataset)) }
+        let mut session = Session::new(Settings::default(), Arc::new(|| ()));
+        session.dataset = Some(OpenDataset { labels: Arc::new(labels), ..OpenDataset::new(Arc::new(dataset)) });
+        session
     }
 
-    fn images(filter: Filter) -> Vec<u32> {
-        Listing::new(&open(), &filter).images
+    fn follow(listing: &mut Listing, session: &Session, line: &str, current: Option<usize>) -> Followed {
+        let Some(open) = &session.dataset else { return Followed::Same };
+        listing.follow(session, open, line, Sort::default(), current)
+    }
+
+    fn listing(session: &Session, line: &str) -> Listing {
+        let mut listing = Listing::new(&session.dataset.as_ref().unwrap().dataset);
+        follow(&mut listing, session, line, None);
+        listing
+    }
+
+    fn review(image: usize, review: Review) -> Command {
+        let mark = Some(Mark { review, tags: vec![] });
+        Command::Edit(Edit { name: "Review".to_owned(), images: vec![ImageEdit { image, ops: vec![], mark }] })
     }
 
     #[test]
-    fn filters_narrow_the_images_together() {
-        assert_eq!(images(Filter::default()), [0, 1, 2]);
-        assert_eq!(images(Filter { split: Some(Split::Train), ..Filter::default() }), [0, 1]);
-        assert_eq!(images(Filter { class: Some(ClassId(1)), ..Filter::default() }), [0, 2]);
-        assert_eq!(images(Filter { class: Some(ClassId(1)), split: Some(Split::Val), ..Filter::default() }), [2]);
-        assert_eq!(images(Filter { only_background: true, ..Filter::default() }), [1]);
-        assert_eq!(images(Filter { name: "C.J".into(), ..Filter::default() }), [2]);
+    fn a_line_narrows_and_a_wrong_one_changes_nothing() {
+        let session = session();
+        let mut listing = listing(&session, "");
+        assert_eq!(listing.images(), [0, 1, 2]);
+        assert_eq!(follow(&mut listing, &session, "class:dent split:val", None), Followed::Chosen);
+        assert_eq!(listing.images(), [2]);
+        assert_eq!(follow(&mut listing, &session, "class:dnet", None), Followed::Same);
+        assert_eq!((listing.images(), listing.error.as_ref().map(|error| error.span.clone())), (&[2][..], Some(6..10)));
+        assert_eq!(follow(&mut listing, &session, "class:dent  split:val", None), Followed::Same, "the same with other blanks");
+        assert!(listing.error.is_none());
     }
 
     #[test]
-    fn counts_cover_the_whole_dataset_whatever_the_filter() {
-        let listing = Listing::new(&open(), &Filter { name: "nothing".into(), ..Filter::default() });
-        assert_eq!((listing.n_splits, listing.n_background, listing.n_labels), ([2, 1, 0], 1, 3));
-        assert_eq!(listing.n_class_labels, [1, 2]);
+    fn totals_cover_the_whole_dataset_and_follow_edits() {
+        let mut session = session();
+        let mut listing = listing(&session, "name:nothing");
+        assert!(listing.images().is_empty());
+        let expected = |listing: &Listing| {
+            let mut totals = Totals { n_class_labels: vec![0; 2], ..Totals::default() };
+            for image in 0..3 {
+                totals.count(listing.labels(image), listing.mark(image), listing.dataset.images[image].split, true);
+            }
+            totals
+        };
+        assert_eq!((listing.totals.n_splits, listing.totals.n_background, listing.totals.n_labels), ([2, 1, 0], 1, 3));
+        assert_eq!(listing.totals.n_class_labels, [1, 2]);
+        session.apply(Command::Edit(Edit::of_image("Add", 1, vec![LabelOp::Add(label(0))])));
+        session.apply(review(2, Review::Empty));
+        follow(&mut listing, &session, "name:nothing", None);
+        assert_eq!(listing.totals, expected(&listing));
+        assert_eq!((listing.totals.n_background, &listing.totals.n_class_labels, listing.totals.n_reviews), (0, &vec![2, 2], [2, 0, 1]));
+    }
+
+    #[test]
+    fn the_image_at_work_stays_until_it_is_left() {
+        let mut session = session();
+        let mut listing = listing(&session, "reviewed:no");
+        session.apply(review(1, Review::Reviewed));
+        follow(&mut listing, &session, "reviewed:no", Some(1));
+        assert_eq!(listing.images(), [0, 1, 2]);
+        session.apply(review(2, Review::Reviewed));
+        assert_eq!(follow(&mut listing, &session, "reviewed:no", Some(1)), Followed::Edited);
+        assert_eq!(listing.images(), [0, 1]);
+        assert_eq!(follow(&mut listing, &session, "reviewed:no", Some(0)), Followed::Edited);
+        assert_eq!(listing.images(), [0]);
+        session.apply(review(1, Review::Unreviewed));
+        follow(&mut listing, &session, "reviewed:no", Some(0));
+        assert_eq!(listing.images(), [0, 1]);
+    }
+
+    #[test]
+    fn a_frame_without_a_change_changes_nothing() {
+        let session = session();
+        let mut listing = listing(&session, "");
+        let version = listing.version;
+        assert_eq!(follow(&mut listing, &session, "", Some(1)), Followed::Same);
+        assert_eq!(listing.version, version);
+        let Some(open) = &session.dataset else { return };
+        let sort = Sort { by: SortBy::Boxes, descending: true };
+        assert_eq!(listing.follow(&session, open, "", sort, None), Followed::Chosen);
+        assert_eq!(listing.images(), [0, 2, 1]);
     }
 }

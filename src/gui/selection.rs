@@ -12,6 +12,8 @@ pub struct Selection {
     n_selected: usize,
     /// The image that was chosen last without Shift.
     anchor: Option<usize>,
+    /// Another number after each change.
+    version: u64,
 }
 
 /// What a click or a key does to the choice.
@@ -63,7 +65,18 @@ impl Selection {
         })
     }
 
+    /// Tells two states apart.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// How many of a listing's images are chosen; looks at each.
+    pub fn n_within(&self, listing: &[u32]) -> usize {
+        listing.iter().filter(|&&image| self.contains(image as usize)).count()
+    }
+
     pub fn clear(&mut self) {
+        self.version += 1;
         self.bits.clear();
         self.n_selected = 0;
     }
@@ -116,6 +129,7 @@ impl Selection {
         }
         let (word, bit) = (&mut self.bits[image / 64], 1 << (image % 64));
         let was_selected = *word & bit != 0;
+        self.version += 1;
         match (was_selected, is_selected) {
             (false, true) => self.n_selected += 1,
             (true, false) => self.n_selected -= 1,

@@ -99,7 +99,7 @@ fn classes_and_splits_filter_the_grid() {
     setup.harness.get_by_label("image part4.png");
     setup.click("dent 3");
     assert!(setup.harness.query_by_label("image part4.png").is_none());
-    setup.click("Clear the filter");
+    setup.click("Show every image");
     setup.harness.get_by_label("image part0.png");
 }
 
@@ -205,7 +205,7 @@ fn an_error_stays_until_it_is_dismissed() {
 #[test]
 fn keys_do_nothing_while_text_is_typed() {
     let mut setup = opened(|_| {});
-    setup.harness.get_by_label("Filter by file name").focus();
+    setup.harness.get_by_label("Query").focus();
     setup.harness.run_steps(2);
     setup.press(egui::Modifiers::NONE, Key::G);
     assert!(setup.harness.query_by_label("canvas").is_none());

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod browser;
 mod commands;
 mod editor;
 mod fixture;

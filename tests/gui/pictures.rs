@@ -37,6 +37,14 @@ type Scene = (&'static str, Workspace, bool);
 const SCENES: &[Scene] = &[
     ("welcome", Workspace::Data, false),
     ("grid", Workspace::Data, true),
+    ("list", Workspace::Data, true),
+    ("query", Workspace::Data, true),
+    ("wrong", Workspace::Data, true),
+    ("statistics", Workspace::Data, true),
+    ("map", Workspace::Data, true),
+    ("menu", Workspace::Data, true),
+    ("tags", Workspace::Data, true),
+    ("nothing", Workspace::Data, true),
     ("image", Workspace::Data, true),
     ("edit", Workspace::Data, true),
     ("draw", Workspace::Data, true),
@@ -176,6 +184,7 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             let boxes = [(0, [0.3, 0.35, 0.12, 0.2], 0.91), (1, [0.62, 0.6, 0.2, 0.16], 0.57), (2, [0.75, 0.3, 0.08, 0.22], 0.33)];
             fixture::propose(&mut session, 0, &boxes);
         }
+        "grid" | "list" | "statistics" | "menu" | "tags" => fixture::look_through(&mut session),
         "undetect" => session.notices.push(fixture::error_notice()),
         _ => {}
     }
@@ -198,6 +207,53 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             harness.key_press(egui::Key::D);
         }
         "edit" | "draw" | "pixels" | "classes" | "view" => editor_scene(&mut harness, name),
+        "list" => {
+            harness.run_steps(2);
+            harness.key_press(egui::Key::V);
+            harness.run_steps(2);
+            harness.get_by_label("Sort by boxes").click();
+            for _ in 0..3 {
+                harness.key_press_modifiers(egui::Modifiers::SHIFT, egui::Key::ArrowDown);
+                harness.run_steps(2);
+            }
+        }
+        "query" | "wrong" | "nothing" => {
+            harness.run_steps(2);
+            harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::F);
+            harness.run_steps(2);
+            let text = match name {
+                "query" => "class:dent -split:val re",
+                "wrong" => "split:train class:dnet boxes>1",
+                _ => "boxes>100",
+            };
+            harness.event(egui::Event::Text(text.to_owned()));
+            harness.run_steps(3);
+            if name == "wrong" {
+                harness.key_press(egui::Key::Escape);
+            }
+        }
+        "statistics" | "map" => {
+            harness.run_steps(2);
+            harness.get_by_label("Statistics").click();
+            wait_for(&mut harness, "bar dent of classes");
+            if name == "map" {
+                harness.get_by_label("boxes by place").scroll_to_me();
+            } else {
+                harness.get_all_by_label_contains("bar ").last().unwrap().click();
+            }
+        }
+        "menu" | "tags" => {
+            harness.run_steps(2);
+            for key in [egui::Key::ArrowDown, egui::Key::ArrowRight] {
+                harness.key_press_modifiers(egui::Modifiers::SHIFT, key);
+                harness.run_steps(2);
+            }
+            if name == "tags" {
+                harness.key_press(egui::Key::T);
+            } else {
+                harness.get_all_by_label_contains("image ").nth(3).unwrap().click_secondary();
+            }
+        }
         "help" => harness.key_press(egui::Key::F1),
         "keys" => {
             harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::K);

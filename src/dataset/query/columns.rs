@@ -55,6 +55,7 @@ pub struct Columns {
     pub(super) boxes: Boxes,
     /// A bit for each of `Rule::ALL` that was found.
     pub(super) findings: Vec<u32>,
+    n_findings: Vec<u32>,
     name_ranks: OnceLock<Vec<u32>>,
 }
 
@@ -119,7 +120,7 @@ impl Columns {
         };
         if !is_same_report {
             seen.report = source.report.cloned();
-            self.findings = findings(source);
+            (self.findings, self.n_findings) = findings(source);
             is_all = true;
         }
         match (is_all, images.is_empty()) {
@@ -140,6 +141,11 @@ impl Columns {
 
     pub fn n_boxes(&self) -> usize {
         self.boxes.n.iter().map(|&n| n as usize).sum()
+    }
+
+    /// How much the last check found in an image.
+    pub fn n_findings(&self, image: usize) -> usize {
+        self.n_findings.get(image).map_or(0, |&count| count as usize)
     }
 
     /// Whether labels were read; without them every image counts as one without boxes.
@@ -176,12 +182,14 @@ impl Columns {
 
     fn build(&mut self, source: Source<'_>) {
         let Source { dataset, labels, marks, facts, report, training_side } = source;
+        let (findings, n_findings) = findings(source);
         *self = Self {
             vocabulary: Vocabulary { classes: dataset.names.clone(), tags: tags(marks) },
             splits: dataset.images.iter().map(|image| image.split).collect(),
             paths: Paths::new(dataset),
             boxes: Boxes::new(source),
-            findings: findings(source),
+            findings,
+            n_findings,
             name_ranks: OnceLock::new(),
             seen: Some(Seen {
                 dataset: dataset.clone(),
@@ -217,14 +225,17 @@ fn tags(marks: &[Mark]) -> BTreeSet<String> {
     tags
 }
 
-fn findings(source: Source<'_>) -> Vec<u32> {
-    let mut masks = vec![0; source.dataset.images.len()];
+/// By image: which rules found something, and how much they found.
+fn findings(source: Source<'_>) -> (Vec<u32>, Vec<u32>) {
+    let n_images = source.dataset.images.len();
+    let (mut masks, mut counts) = (vec![0; n_images], vec![0; n_images]);
     for finding in source.report.iter().flat_map(|report| &report.findings) {
-        if let Some(mask) = finding.image.and_then(|image| masks.get_mut(image)) {
-            *mask |= rule_bit(finding.rule);
+        if let Some(image) = finding.image.filter(|&image| image < n_images) {
+            masks[image] |= rule_bit(finding.rule);
+            counts[image] += 1;
         }
     }
-    masks
+    (masks, counts)
 }
 
 pub(super) fn rule_bit(rule: Rule) -> u32 {

@@ -66,6 +66,12 @@ impl Columns {
             SortBy::Class => self.boxes.class[self.boxes.of(index)].iter().min().map(|&class| u64::from(class)),
             SortBy::Size => facts().size.map(|size| u64::from(size.width) * u64::from(size.height)),
             SortBy::Bytes => Some(facts().n_bytes).filter(|&n| n > 0),
+            SortBy::Review => Some(self.mark(index).review as u64),
+            SortBy::Findings => Some(self.n_findings(index) as u64).filter(|&n| n > 0),
+            SortBy::Tag => {
+                let first = self.mark(index).tags.first();
+                first.and_then(|tag| self.vocabulary().tags.iter().position(|each| each == tag)).map(|place| place as u64)
+            }
         };
         match key {
             None => u64::MAX,

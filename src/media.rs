@@ -1,10 +1,12 @@
 //! Pixels: decoding and encoding of picture files, resizing, colour, drawing.
 
+mod baseline_jpeg;
 pub mod chart;
 pub mod color;
 pub mod decode;
 pub mod draw;
 pub mod encode;
+mod reduced_jpeg;
 pub mod resize;
 pub mod warp;
 

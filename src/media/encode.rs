@@ -45,6 +45,14 @@ pub fn encode_bytes(picture: &Picture, format: ImageFormat, quality: u8) -> Resu
     Ok(bytes.into_inner())
 }
 
+/// The picture as the bytes of a JPEG file; `quality` from 1 to 100.
+///
+/// # Errors
+/// A side of more than 65,535 pixels, or of none.
+pub fn encode_jpeg(picture: &Picture, quality: u8) -> Result<Vec<u8>, image::ImageError> {
+    encode_bytes(picture, ImageFormat::Jpeg, quality)
+}
+
 fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();

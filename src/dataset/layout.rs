@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-use rayon::prelude::*;
 use walkdir::WalkDir;
 
 use super::label::Split;
@@ -21,7 +20,8 @@ use crate::media::decode::is_image_path;
 pub(super) fn images_under(folder: &Path, notes: &mut Vec<String>) -> Result<Vec<PathBuf>, DatasetError> {
     let mut images = Vec::new();
     let mut unreadable = 0;
-    let mut walk = WalkDir::new(folder).follow_links(true).into_iter();
+    // Sorting each folder by its names gives the order of whole paths, and compares less.
+    let mut walk = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter();
     while let Some(entry) = walk.next() {
         match entry {
             Ok(entry) => {
@@ -45,7 +45,7 @@ pub(super) fn images_under(folder: &Path, notes: &mut Vec<String>) -> Result<Vec
     if unreadable > 0 {
         notes.push(format!("{unreadable} entries below {} could not be read and are left out", folder.display()));
     }
-    images.par_sort_unstable();
+    debug_assert!(images.is_sorted());
     Ok(images)
 }
 
@@ -72,6 +72,8 @@ pub(super) fn files_under(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
 #[derive(Default)]
 pub(super) struct LabelPaths {
     folders: HashMap<PathBuf, PathBuf>,
+    /// Folder of the last image, and of its label: images come folder by folder.
+    last: (PathBuf, PathBuf),
 }
 
 impl LabelPaths {
@@ -83,7 +85,11 @@ impl LabelPaths {
         let folder = image.parent().unwrap_or(Path::new(""));
         let beside = image.with_extension("txt");
         let Some(name) = beside.file_name() else { return beside };
+        if self.last.0.as_os_str() == folder.as_os_str() {
+            return self.last.1.join(name);
+        }
         if let Some(labels) = self.folders.get(folder) {
+            self.last = (folder.to_owned(), labels.clone());
             return labels.join(name);
         }
         let labels = labels_folder(folder);

@@ -193,7 +193,12 @@ impl Dataset {
     /// # Errors
     /// Only when the file exists and cannot be read as labels at all; bad rows are left out here and told by `check`.
     pub fn labels(&self, image: &ImageEntry) -> Result<Vec<Label>, DatasetError> {
-        let Some(file) = self.label_file(image, &|| decode::probe(&image.path).ok())? else { return Ok(Vec::new()) };
+        self.labels_with(image, &|| decode::probe(&image.path).ok())
+    }
+
+    /// As [`Dataset::labels`], with the image's size from `image_size`, which is asked only when it is needed.
+    pub(super) fn labels_with(&self, image: &ImageEntry, image_size: &dyn Fn() -> Option<Size>) -> Result<Vec<Label>, DatasetError> {
+        let Some(file) = self.label_file(image, image_size)? else { return Ok(Vec::new()) };
         match file.problem {
             None => Ok(file.labels().collect()),
             Some(reason) => Err(DatasetError::Label { path: self.shown(&image.label_path), reason }),
@@ -329,9 +334,9 @@ fn open_yaml(path: &Path) -> Result<Dataset, DatasetError> {
 /// Says when the figures of a split will be too good because training has seen its images.
 fn note_leaks(images: &[ImageEntry], notes: &mut Vec<String>) {
     let of = |split: Split| images.iter().filter(move |image| image.split == split).map(|image| image.path.as_path());
-    let train: std::collections::HashSet<&Path> = of(Split::Train).collect();
+    let train: Vec<&Path> = of(Split::Train).collect(); // in order, as all images
     for split in [Split::Val, Split::Test] {
-        let n_shared = of(split).filter(|path| train.contains(path)).count();
+        let n_shared = of(split).filter(|path| train.binary_search(path).is_ok()).count();
         if n_shared > 0 {
             notes.push(format!("train and {} share {n_shared} images; figures of {0} will be too good", split.name()));
         }

@@ -19,12 +19,15 @@ pub mod failure;
 pub mod job;
 pub mod ledger;
 mod monitor;
+mod opening;
 pub mod pictures;
 pub mod prelabel;
 pub mod pyramid;
 pub mod queue;
+mod request_queue;
 pub mod settings;
 pub mod tasks;
+mod thumbnail_cache;
 pub mod tiles;
 mod training;
 #[cfg(test)]
@@ -274,7 +277,7 @@ impl Session {
         // Big enough for a burst of findings; a job whose channel is full waits with results and drops progress.
         let (sender, receiver) = bounded(1024);
         let pyramids = Arc::default();
-        let pictures = Pictures::new(&pyramids, &wake);
+        let pictures = Pictures::new(&pyramids, &settings.cache_dir, &wake);
         Self {
             settings,
             dataset: None,

@@ -122,6 +122,10 @@ impl Textures {
                 best = Some(shown);
             }
         }
+        if best.is_none() && level > 1 {
+            // Decoded in less time: something to look at until all of it is there.
+            self.wanted.push(TextureKey { picture: picture_key(path, 1), is_crisp: false });
+        }
         if !best.is_some_and(|shown| shown.is_sharp) {
             self.wanted.push(wanted);
         }

@@ -1,16 +1,24 @@
 //! Decoded pictures for the window: loaded by worker threads on request, kept within a memory bound.
+//!
+//! What was asked for last is decoded first (`request_queue.rs`). Small versions of large pictures come from a reduced
+//! decoding, and stay on disk (`thumbnail_cache.rs`).
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 
 use super::failure::Failure;
 use super::pyramid::{self, Pyramids};
+use super::request_queue::RequestQueue;
+use super::thumbnail_cache::{ThumbnailCache, ThumbnailKey};
 use crate::geom::Size;
+use crate::media::MediaError;
 use crate::media::Picture;
 use crate::media::decode;
+use crate::media::decode::ReducedPicture;
 use crate::media::resize;
 
 /// A picture file at full size, or shrunk so that its longer side is at most `max_side`.
@@ -38,32 +46,46 @@ pub struct LoadedPicture {
 
 /// Bytes of decoded pictures that are kept.
 const BUDGET_BYTES: usize = 512 << 20;
-/// Waiting requests; more are refused and asked for again by the next frame, so that scrolling past does not queue up.
-const MAX_WAITING: usize = 64;
+/// Results that wait to be taken in.
+const MAX_RESULTS: usize = 64;
+/// Threads that decode: as many as the machine has, within these.
+const N_WORKERS: (usize, usize) = (2, 8);
+/// Pictures up to this side are kept on disk, if making them took a large picture.
+const MAX_KEPT_SIDE: u32 = 512;
+const MIN_KEPT_PIXELS: u64 = 1 << 20;
+/// Bytes of thumbnails on disk.
+const CACHE_BYTES: u64 = 512 << 20;
 
 /// The cache. Reading (`get`) never blocks and never decodes.
 pub struct Pictures {
     entries: HashMap<PictureKey, Entry>,
     bytes: usize,
-    clock: u64,
-    requests: Sender<PictureKey>,
+    /// Counts the calls of `poll`: a turn each.
+    turn: u64,
+    queue: Arc<RequestQueue>,
     results: Receiver<(PictureKey, PictureState)>,
 }
 
 struct Entry {
     state: PictureState,
-    last_request: u64,
+    /// The turn in which it was last asked for.
+    turn: u64,
 }
 
 impl Pictures {
-    pub(super) fn new(pyramids: &Arc<Pyramids>, wake: &Arc<dyn Fn() + Send + Sync>) -> Self {
-        let (requests, inbox) = bounded::<PictureKey>(MAX_WAITING);
-        let (outbox, results) = bounded(MAX_WAITING);
-        for index in 0..2 {
-            let (inbox, outbox, pyramids, wake) = (inbox.clone(), outbox.clone(), pyramids.clone(), wake.clone());
+    /// Starts the threads. Thumbnails are kept below `cache_dir`.
+    pub(super) fn new(pyramids: &Arc<Pyramids>, cache_dir: &Path, wake: &Arc<dyn Fn() + Send + Sync>) -> Self {
+        let queue = Arc::new(RequestQueue::default());
+        let cache = Arc::new(ThumbnailCache::new(cache_dir.join("thumbnails"), CACHE_BYTES));
+        let (outbox, results) = bounded(MAX_RESULTS);
+        let n_workers = std::thread::available_parallelism().map_or(1, usize::from).clamp(N_WORKERS.0, N_WORKERS.1);
+        for index in 0..n_workers {
+            let (queue, cache, pyramids, outbox, wake) = (queue.clone(), cache.clone(), pyramids.clone(), outbox.clone(), wake.clone());
             let worker = move || {
-                for key in inbox {
-                    let state = load(&pyramids, &key);
+                while let Some(key) = queue.take() {
+                    // A fault in a decoder must not take the thread along.
+                    let state = std::panic::catch_unwind(AssertUnwindSafe(|| load(&key, &pyramids, &cache)))
+                        .unwrap_or_else(|_| PictureState::Failed("decoding failed inside".to_owned()));
                     if outbox.send((key, state)).is_err() {
                         return;
                     }
@@ -73,7 +95,7 @@ impl Pictures {
             // Without its threads the cache stays empty, and the window shows pictures as loading.
             std::thread::Builder::new().name(format!("pictures {index}")).spawn(worker).ok();
         }
-        Self { entries: HashMap::new(), bytes: 0, clock: 0, requests, results }
+        Self { entries: HashMap::new(), bytes: 0, turn: 0, queue, results }
     }
 
     /// What is known of a picture; `None` when nobody asked for it (or it was dropped since).
@@ -83,29 +105,57 @@ impl Pictures {
 
     /// Asks for a picture, or says that it is still wanted.
     pub(super) fn request(&mut self, key: PictureKey) {
-        self.clock += 1;
-        if let Some(entry) = self.entries.get_mut(&key) {
-            entry.last_request = self.clock;
-        } else if self.requests.try_send(key.clone()).is_ok() {
-            self.entries.insert(key, Entry { state: PictureState::Loading, last_request: self.clock });
+        let Self { entries, turn, queue, .. } = self;
+        if let Some(entry) = entries.get_mut(&key) {
+            entry.turn = *turn;
+            if matches!(entry.state, PictureState::Loading) {
+                queue.renew(&key, *turn);
+            }
+            return;
+        }
+        let let_go = queue.ask(&key, *turn);
+        entries.insert(key, Entry { state: PictureState::Loading, turn: *turn });
+        if let Some(other) = let_go {
+            entries.remove(&other);
         }
     }
 
-    /// Takes in what the workers have decoded, and drops the longest unused above the bound.
+    /// Takes in what the workers have decoded, lets go of what scrolled past, and drops the longest unused above the bound.
     pub(super) fn poll(&mut self) {
+        self.turn += 1;
+        for key in self.queue.let_go(self.turn) {
+            self.entries.remove(&key);
+        }
         while let Ok((key, state)) = self.results.try_recv() {
             if let Some(entry) = self.entries.get_mut(&key) {
-                self.bytes += bytes_of(&state);
+                self.bytes = self.bytes + bytes_of(&state) - bytes_of(&entry.state);
                 entry.state = state;
             }
         }
-        while self.bytes > BUDGET_BYTES {
-            let ready = self.entries.iter().filter(|(_, entry)| !matches!(entry.state, PictureState::Loading));
-            let Some(oldest) = ready.min_by_key(|(_, entry)| entry.last_request).map(|(key, _)| key.clone()) else { return };
-            if let Some(entry) = self.entries.remove(&oldest) {
+        if self.bytes > BUDGET_BYTES {
+            self.drop_unused();
+        }
+    }
+
+    /// A good deal at once, since looking for the longest unused takes time.
+    fn drop_unused(&mut self) {
+        let decoded = self.entries.iter().filter(|(_, entry)| !matches!(entry.state, PictureState::Loading));
+        let mut decoded: Vec<(u64, PictureKey)> = decoded.map(|(key, entry)| (entry.turn, key.clone())).collect();
+        decoded.sort_unstable_by_key(|(turn, _)| *turn);
+        for (_, key) in decoded {
+            if self.bytes <= BUDGET_BYTES / 8 * 7 {
+                return;
+            }
+            if let Some(entry) = self.entries.remove(&key) {
                 self.bytes -= bytes_of(&entry.state);
             }
         }
+    }
+}
+
+impl Drop for Pictures {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
@@ -116,30 +166,126 @@ fn bytes_of(state: &PictureState) -> usize {
     }
 }
 
-fn load(pyramids: &Pyramids, key: &PictureKey) -> PictureState {
-    // A large picture is decoded once for all its sizes and tiles.
-    if let Some(max_side) = key.max_side
-        && decode::probe(&key.path).is_ok_and(pyramid::is_large)
-    {
-        let shrunk = pyramids.get(&key.path).and_then(|pyramid| Ok((pyramid.shrunk(max_side)?, pyramid.full_size())));
-        return match shrunk {
-            Ok((picture, full_size)) => PictureState::Ready(LoadedPicture { picture: Arc::new(picture), full_size }),
-            Err(reason) => PictureState::Failed(reason),
+fn load(key: &PictureKey, pyramids: &Pyramids, cache: &ThumbnailCache) -> PictureState {
+    let reason = |error: MediaError| Failure::from_error(&error, None).message;
+    let Some(max_side) = key.max_side else {
+        return match decode::decode(&key.path) {
+            Ok(picture) => PictureState::Ready(LoadedPicture { full_size: picture.size, picture: Arc::new(picture) }),
+            Err(error) => PictureState::Failed(reason(error)),
         };
+    };
+    let kept = if max_side <= MAX_KEPT_SIDE { ThumbnailKey::of(&key.path, max_side) } else { None };
+    if let Some(found) = kept.as_ref().and_then(|kept| cache.get(kept)) {
+        return PictureState::Ready(found);
     }
-    let picture = match decode::decode(&key.path) {
-        Ok(picture) => picture,
-        Err(error) => return PictureState::Failed(Failure::from_error(&error, None).message),
+    let is_large = || decode::probe(&key.path).is_ok_and(pyramid::is_large);
+    let by_pyramid = || {
+        let pyramid = pyramids.get(&key.path)?;
+        Ok(LoadedPicture { picture: Arc::new(pyramid.shrunk(max_side)?), full_size: pyramid.full_size() })
     };
-    let full_size = picture.size;
-    let longest = full_size.width.max(full_size.height);
-    let picture = match key.max_side {
-        Some(max_side) if longest > max_side => {
-            let scale = f64::from(max_side) / f64::from(longest);
-            let side = |side: u32| ((f64::from(side) * scale) as u32).max(1);
-            resize::resize_area(&picture, Size::new(side(full_size.width), side(full_size.height)))
+    let loaded = if kept.is_none() && is_large() {
+        // Looked at closely: decoded once for all sizes and tiles.
+        by_pyramid()
+    } else {
+        // Some are too large to be decoded at once.
+        shrunk(&key.path, max_side).map_err(reason).or_else(|reason| if is_large() { by_pyramid() } else { Err(reason) })
+    };
+    match loaded {
+        Ok(loaded) => {
+            let LoadedPicture { picture, full_size } = &loaded;
+            let n_pixels = u64::from(full_size.width) * u64::from(full_size.height);
+            if let Some(kept) = kept
+                && n_pixels >= MIN_KEPT_PIXELS
+                && *full_size != picture.size
+            {
+                // A disk that is full costs time at the next visit, and nothing else.
+                cache.put(&kept, &loaded).ok();
+            }
+            PictureState::Ready(loaded)
         }
-        _ => picture,
+        Err(reason) => PictureState::Failed(reason),
+    }
+}
+
+/// A picture whose longer side is at most `max_side`.
+///
+/// # Errors
+/// As `decode::decode`.
+pub fn shrunk(path: &Path, max_side: u32) -> Result<LoadedPicture, MediaError> {
+    let ReducedPicture { picture, full_size } = decode::decode_reduced(path, max_side)?;
+    let longest = full_size.width.max(full_size.height);
+    let picture = if longest > max_side {
+        let scale = f64::from(max_side) / f64::from(longest);
+        let side = |side: u32| ((f64::from(side) * scale) as u32).max(1);
+        resize::resize_area(&picture, Size::new(side(full_size.width), side(full_size.height)))
+    } else {
+        picture
     };
-    PictureState::Ready(LoadedPicture { picture: Arc::new(picture), full_size })
+    Ok(LoadedPicture { picture: Arc::new(picture), full_size })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::media::encode;
+
+    /// Polls until a picture is there.
+    fn wait(pictures: &mut Pictures, key: &PictureKey, woken: &Receiver<()>) -> LoadedPicture {
+        loop {
+            pictures.poll();
+            match pictures.get(key) {
+                Some(PictureState::Ready(loaded)) => return loaded.clone(),
+                Some(PictureState::Failed(reason)) => panic!("{reason}"),
+                _ => woken.recv().unwrap(),
+            }
+            pictures.request(key.clone());
+        }
+    }
+
+    #[test]
+    fn a_large_picture_is_shrunk_and_its_thumbnail_kept_until_it_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jpg");
+        let gray = |gray: u8| Picture { size: Size::new(1600, 800), rgb: vec![gray; 1600 * 800 * 3] };
+        encode::encode(&path, &gray(60), 90).unwrap();
+        let (sender, woken) = bounded(64);
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || sender.send(()).unwrap());
+        let key = |max_side| PictureKey { path: path.clone(), max_side };
+        let start = || Pictures::new(&Arc::default(), folder.path(), &wake);
+
+        let mut pictures = start();
+        for (max_side, expected) in
+            [(Some(200), Size::new(200, 100)), (Some(1000), Size::new(1000, 500)), (Some(4000), Size::new(1600, 800))]
+        {
+            pictures.request(key(max_side));
+            let loaded = wait(&mut pictures, &key(max_side), &woken);
+            assert_eq!((loaded.picture.size, loaded.full_size), (expected, Size::new(1600, 800)));
+            assert!(loaded.picture.rgb.iter().all(|value| value.abs_diff(60) <= 1));
+        }
+        let thumbnails = || {
+            walkdir::WalkDir::new(folder.path().join("thumbnails"))
+                .into_iter()
+                .filter(|entry| entry.as_ref().unwrap().file_type().is_file())
+                .count()
+        };
+        assert_eq!(thumbnails(), 1, "only what is small");
+        encode::encode(&path, &gray(200), 90).unwrap();
+        let mut pictures = start();
+        pictures.request(key(Some(200)));
+        assert!(wait(&mut pictures, &key(Some(200)), &woken).picture.rgb[0] >= 199, "not the thumbnail of before");
+        assert_eq!(thumbnails(), 2);
+    }
+
+    #[test]
+    fn a_file_that_is_no_picture_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jpg");
+        std::fs::write(&path, "text").unwrap();
+        let cache = ThumbnailCache::new(folder.path().join("thumbnails"), 1 << 20);
+        for max_side in [None, Some(100)] {
+            let state = load(&PictureKey { path: path.clone(), max_side }, &Pyramids::default(), &cache);
+            assert!(matches!(&state, PictureState::Failed(reason) if reason.contains("no picture")), "{state:?}");
+        }
+    }
 }

@@ -39,6 +39,9 @@ pub struct Settings {
     /// Journals and receipts of fixes; never inside a dataset.
     #[serde(skip)]
     pub state_dir: PathBuf,
+    /// What can be made anew, such as thumbnails.
+    #[serde(skip)]
+    pub cache_dir: PathBuf,
     #[serde(skip)]
     path: Option<PathBuf>,
 }
@@ -46,7 +49,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let state_dir = std::env::temp_dir().join("boxwright");
-        Self { theme: ThemeChoice::default(), recent: Vec::new(), keys: KeySettings::default(), state_dir, path: None }
+        let cache_dir = state_dir.join("cache");
+        Self { theme: ThemeChoice::default(), recent: Vec::new(), keys: KeySettings::default(), cache_dir, state_dir, path: None }
     }
 }
 
@@ -56,6 +60,7 @@ impl Settings {
         let home = std::env::var_os("BOXWRIGHT_HOME").map(PathBuf::from);
         let dirs = directories::ProjectDirs::from("", "", "boxwright");
         let state_dir = home.clone().or_else(|| dirs.as_ref().map(|dirs| dirs.data_local_dir().to_path_buf()));
+        let cache_dir = home.as_ref().map(|home| home.join("cache")).or_else(|| dirs.as_ref().map(|dirs| dirs.cache_dir().to_path_buf()));
         let config_dir = home.or_else(|| dirs.as_ref().map(|dirs| dirs.config_dir().to_path_buf()));
         let path = config_dir.map(|dir| dir.join("settings.json"));
         let read = |path: &Path| serde_json::from_slice(&std::fs::read(path).ok()?).ok();
@@ -64,12 +69,15 @@ impl Settings {
         if let Some(state_dir) = state_dir {
             settings.state_dir = state_dir;
         }
+        if let Some(cache_dir) = cache_dir {
+            settings.cache_dir = cache_dir;
+        }
         settings
     }
 
     /// Settings that keep everything below one folder and are never saved; for tests.
     pub fn in_dir(dir: &Path) -> Self {
-        Self { state_dir: dir.to_path_buf(), ..Self::default() }
+        Self { state_dir: dir.to_path_buf(), cache_dir: dir.join("cache"), ..Self::default() }
     }
 
     /// Where the sample dataset is drawn to.

@@ -16,6 +16,7 @@ use super::doctor;
 use super::event::{CommandDone, DatasetCounts, Event, PictureResult};
 use super::failure::Failure;
 use super::job::JobContext;
+use super::opening;
 use super::prelabel;
 use super::training;
 use crate::dataset::check;
@@ -61,15 +62,15 @@ impl Inputs {
     }
 }
 
-type Done = Result<CommandDone, Failure>;
+pub(super) type Done = Result<CommandDone, Failure>;
 
 /// Carries out a command that needs a job.
 pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
     let check_in = |done, total| context.check_in(done, total);
     match command {
         Command::Open(path) if SavedRun::is_run(&path) => open_run(&path, inputs, context),
-        Command::Open(path) => open(&path, inputs, context),
-        Command::ReadLabels(path) => read_labels(&path, inputs, context),
+        Command::Open(path) => opening::open(&path, &inputs.state_dir, context),
+        Command::ReadLabels(path) => opening::read_labels(&path, inputs.dataset(), &inputs.state_dir, context),
         Command::Check { path } => check_dataset(path.as_deref(), inputs, context),
         Command::Fix { path, dry_run } => {
             let dataset = dataset_of(path.as_deref(), inputs)?;
@@ -217,27 +218,13 @@ fn no_dataset() -> Failure {
     Failure::mendable("no dataset is open", Some("open a folder or a data.yaml first".to_owned()))
 }
 
-fn open(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {
-    let dataset = Arc::new(Dataset::open(path)?);
-    for note in &dataset.notes {
-        go_on(context.emit(Event::Note(note.clone())))?;
-    }
-    go_on(context.emit(Event::Opened(dataset.clone())))?;
-    emit_labels(&dataset, context)?;
-    let proposals = prelabel::read(&inputs.state_dir, &dataset);
-    if !proposals.is_empty() {
-        go_on(context.emit(Event::ProposalsRead(Arc::new(proposals))))?;
-    }
-    Ok(CommandDone::Opened)
-}
-
 /// Opens a run folder, and with it the dataset that it was trained on, unless one is open or it is gone.
 fn open_run(dir: &Path, inputs: &Inputs, context: &JobContext) -> Done {
     let run = SavedRun::read(dir).map_err(|error| Failure::mendable(format!("cannot read the run {}: {error}", dir.display()), None))?;
     let data = run.data.clone().filter(|data| inputs.open.is_none() && data.exists());
     go_on(context.emit(Event::RunOpened(Box::new(run))))?;
     match data {
-        Some(data) => open(&data, inputs, context),
+        Some(data) => opening::open(&data, &inputs.state_dir, context),
         None => Ok(CommandDone::Opened),
     }
 }
@@ -247,29 +234,6 @@ fn plan_split(options: &SplitOptions, inputs: &Inputs, context: &JobContext) -> 
     let labels = inputs.open.as_ref().map(|open| open.labels.clone()).unwrap_or_default();
     let plan = split::plan(&dataset, &labels, options, &|done, total| context.check_in(done, total))?;
     Ok(CommandDone::SplitPlanned(Arc::new(plan)))
-}
-
-fn read_labels(path: &Path, inputs: &Inputs, context: &JobContext) -> Done {
-    let open = inputs.dataset().filter(|dataset| dataset.source == path);
-    let dataset = match open {
-        Some(dataset) => dataset.clone(),
-        None => Arc::new(Dataset::open(path)?),
-    };
-    emit_labels(&dataset, context)?;
-    Ok(CommandDone::Opened)
-}
-
-fn emit_labels(dataset: &Dataset, context: &JobContext) -> Result<(), Failure> {
-    let total = dataset.images.len() as u64;
-    let mut labels = Vec::with_capacity(dataset.images.len());
-    for (index, image) in dataset.images.iter().enumerate() {
-        if index % 256 == 0 {
-            go_on(context.check_in(index as u64, total))?;
-        }
-        // A label file that cannot be read is a finding of the check; here its image shows no boxes.
-        labels.push(dataset.labels(image).unwrap_or_default().into());
-    }
-    go_on(context.emit(Event::Labels(Arc::new(labels))))
 }
 
 fn check_dataset(path: Option<&Path>, inputs: &Inputs, context: &JobContext) -> Done {
@@ -357,7 +321,7 @@ fn detect_pictures(request: &DetectRequest, context: &JobContext) -> Done {
     Ok(CommandDone::Detected { n_pictures: total, n_detections, n_unreadable, out: request.out.clone() })
 }
 
-fn go_on(flow: ControlFlow<()>) -> Result<(), Failure> {
+pub(super) fn go_on(flow: ControlFlow<()>) -> Result<(), Failure> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Failure::cancelled()),

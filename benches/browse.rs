@@ -104,7 +104,8 @@ fn generate(root: &Path) {
 /// Opens through a session as the window does, and prints when what was there.
 fn opened(name: &str, data: &Path, state: &Path) -> (OpenDataset, Session) {
     let (sender, woken) = crossbeam_channel::bounded(1);
-    let wake = move || drop(sender.try_send(()));
+    // A full channel has woken it already.
+    let wake = move || sender.try_send(()).unwrap_or(());
     let mut session = Session::new(Settings::in_dir(state), Arc::new(wake));
     let start = Instant::now();
     session.apply(Command::Open(data.to_path_buf()));
@@ -255,16 +256,21 @@ fn pictures(folder: &Path) {
     println!("thumbnail, reduced        {fast} {:.1} times as fast", slow.median / fast.median);
 
     let (sender, woken) = crossbeam_channel::bounded(1);
-    let wake = move || drop(sender.try_send(()));
+    // A full channel has woken it already.
+    let wake = move || sender.try_send(()).unwrap_or(());
     let mut session = Session::new(Settings::in_dir(&folder.join("state")), Arc::new(wake));
     // Another copy a round, since a picture is decoded once only; then thumbnails of all, made and from the disk.
     let copies: Vec<PathBuf> = (0..12).map(|copy| folder.join(format!("photo{copy}.jpg"))).collect();
-    copies.iter().for_each(|copy| drop(std::fs::copy(&path, copy).expect("a copy")));
-    let mut ready = |session: &mut Session, paths: &[PathBuf], max_side: Option<u32>| {
+    for copy in &copies {
+        std::fs::copy(&path, copy).expect("a copy");
+    }
+    let ready = |session: &mut Session, paths: &[PathBuf], max_side: Option<u32>| {
         let start = Instant::now();
         let keys: Vec<PictureKey> = paths.iter().map(|path| PictureKey { path: path.clone(), max_side }).collect();
         loop {
-            keys.iter().for_each(|key| session.apply(Command::LoadPicture(key.clone())));
+            for key in &keys {
+                session.apply(Command::LoadPicture(key.clone()));
+            }
             if keys.iter().all(|key| matches!(session.pictures.get(key), Some(PictureState::Ready(_)))) {
                 return start.elapsed().as_secs_f64() * 1e3;
             }

@@ -107,7 +107,7 @@ fn write_dataset(root: &Path) {
     std::fs::write(root.join("data.yaml"), "train: images\nval: images/0.jpg\nnames: [a, b]\n").expect("a file");
     for image in 0..N_IMAGES {
         std::fs::write(root.join(format!("images/{image}.jpg")), "").expect("a file");
-        let rows = (0..N_BOXES).map(|n| format!("{} 0.{}5 0.5 0.1 0.{}\n", n % 2, n % 8 + 1, n % 8 + 1)).collect::<Vec<_>>().concat();
+        let rows = (0..N_BOXES).map(|n| format!("{} 0.5 0.{}5 0.1 0.05\n", n % 2, n % 10)).collect::<Vec<_>>().concat();
         std::fs::write(root.join(format!("labels/{image}.txt")), rows).expect("a file");
     }
 }

@@ -368,7 +368,8 @@ fn copy(from: &Path, to: &Path) {
         if entry.file_type().is_dir() {
             std::fs::create_dir_all(target).unwrap();
         } else {
-            std::fs::copy(entry.path(), target).unwrap();
+            // Not with its mode, which may be read-only.
+            std::fs::write(target, std::fs::read(entry.path()).unwrap()).unwrap();
         }
     }
 }

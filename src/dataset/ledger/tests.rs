@@ -1,3 +1,4 @@
+//! The ledger on real files: undo over starts, crashes at every byte, other programs, disks that fail.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::ops::ControlFlow;

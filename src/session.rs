@@ -51,7 +51,7 @@ pub use ledger::{Edited, LedgerNews, LedgerReply};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
 pub use prelabel::{PrelabelReport, PrelabelRequest, Proposal, Proposals};
 pub use queue::{Queue, QueuedRun};
-pub use settings::{KeySettings, Settings, ThemeChoice};
+pub use settings::{EditorSettings, KeySettings, Settings, ThemeChoice};
 pub use tiles::{TileKey, TileState, Tiles};
 
 use crate::dataset::check::CheckReport;
@@ -365,6 +365,10 @@ impl Session {
             Command::UseWeights(path) => self.weights = Some(path),
             Command::SetTheme(theme) => {
                 self.settings.theme = theme;
+                self.save_settings();
+            }
+            Command::SetEditor(editor) => {
+                self.settings.editor = editor;
                 self.save_settings();
             }
             Command::SetKeys(keys) => {

@@ -30,6 +30,7 @@ use super::tone::Tone;
 use super::viewport::{self, Zoom};
 use crate::dataset::Label;
 use crate::geom::{Size, Xywhn};
+use crate::session::EditorSettings;
 use crate::session::ImageRows;
 
 /// Screen points that a press may move and still be a click.
@@ -40,24 +41,6 @@ const BOX_SLACK: f32 = 3.0;
 const EDGE_SLACK: f32 = 5.0;
 /// Screen pixels an image pixel, from which on the pixel grid is drawn.
 const GRID_SCALE: f32 = 12.0;
-
-/// How a person wants the canvas to be.
-#[expect(clippy::struct_excessive_bools, reason = "each is a checkbox of its own")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CanvasOptions {
-    pub shows_crosshair: bool,
-    pub shows_loupe: bool,
-    pub shows_pixel_grid: bool,
-    /// Corners lie between pixels only.
-    pub whole_pixels: bool,
-    pub tone: Tone,
-}
-
-impl Default for CanvasOptions {
-    fn default() -> Self {
-        Self { shows_crosshair: true, shows_loupe: true, shows_pixel_grid: true, whole_pixels: false, tone: Tone::default() }
-    }
-}
 
 /// What is drawn.
 #[derive(Clone, Copy)]
@@ -71,7 +54,8 @@ pub struct Scene<'a> {
     pub class: usize,
     /// A box that was drawn and has no class yet.
     pub drawn: Option<Xywhn>,
-    pub options: CanvasOptions,
+    pub settings: EditorSettings,
+    pub tone: Tone,
     pub hides_boxes: bool,
 }
 
@@ -269,7 +253,7 @@ impl EditCanvas {
         self.id = Some(response.id);
         keep_focus(ui, &response);
         keymap::leave_keys_to_map(ui.ctx(), response.id);
-        let drawn = self.picture.ui(ui, &response, textures, scene.path, scene.options.tone);
+        let drawn = self.picture.ui(ui, &response, textures, scene.path, scene.tone);
         self.drawn = drawn;
         let mut done = CanvasDone { outcomes: std::mem::take(&mut self.outcomes), wants_class: false };
         let Some(drawn) = drawn else { return done };
@@ -277,7 +261,7 @@ impl EditCanvas {
         let rules = Rules {
             far: viewport::far_corner(drawn.size),
             slack: if ui.input(|input| input.modifiers.alt) { 0.0 } else { EDGE_SLACK / drawn.projection.scale },
-            whole_pixels: scene.options.whole_pixels,
+            whole_pixels: scene.settings.whole_pixels,
         };
         self.hides_boxes = scene.hides_boxes;
         self.pointer(ui, &response, &drawn, &rules, states, &mut done);
@@ -535,7 +519,7 @@ impl EditCanvas {
         let painter = ui.painter_at(rect);
         let projection = &drawn.projection;
         let pixels_per_point = ui.ctx().pixels_per_point();
-        if scene.options.shows_pixel_grid && projection.scale * pixels_per_point >= GRID_SCALE {
+        if scene.settings.shows_pixel_grid && projection.scale * pixels_per_point >= GRID_SCALE {
             painter.add(Shape::mesh(pixel_grid(drawn, pixels_per_point)));
         }
         let draft_color = theme::class_color(scene.class);
@@ -597,7 +581,7 @@ impl EditCanvas {
         }
         let point = self.busy_point(ui, drawn);
         if let Some(point) = point {
-            if self.is_drawing() && scene.options.shows_crosshair {
+            if self.is_drawing() && scene.settings.shows_crosshair {
                 paint_crosshair(&painter, rect, projection.screen_from_image(point), draft_color);
             }
             let changed = drafted.or(shapes.first().map(|(_, rect)| *rect));
@@ -607,8 +591,8 @@ impl EditCanvas {
                 canvas::draw_tag(ui, &painter, Rect::from_min_size(below.left_bottom() + vec2(0.0, 22.0), Vec2::ZERO), &text, draft_color);
             }
             let needs_loupe = self.is_drawing() || matches!(self.draft, Some(Draft::Resize { .. }));
-            if scene.options.shows_loupe && needs_loupe {
-                loupe::ui(ui, drawn, textures, scene.path, scene.options.tone, point, changed);
+            if scene.settings.shows_loupe && needs_loupe {
+                loupe::ui(ui, drawn, textures, scene.path, scene.tone, point, changed);
             }
         }
     }

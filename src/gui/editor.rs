@@ -17,7 +17,7 @@ use super::class_picker::{ClassPicker, Picked};
 use super::controls::counted;
 use super::draft::{self, Outcome};
 use super::edit_canvas::{EditCanvas, Scene};
-use super::editor_bar::{EditorBar, EditorOptions};
+use super::editor_bar::EditorBar;
 use super::editor_side::{EditorSide, SideAsked};
 use super::label_edits;
 use super::picture_view::Drawn;
@@ -72,7 +72,10 @@ struct Question {
 #[derive(Default)]
 pub struct Editor {
     canvas: EditCanvas,
-    pub options: EditorOptions,
+    /// Brightness and contrast of the view.
+    tone: Tone,
+    /// Of the settings, for the keys.
+    whole_pixels: bool,
     dataset: Option<Arc<Dataset>>,
     /// Whose boxes `boxes` are.
     image: Option<usize>,
@@ -124,7 +127,8 @@ impl Editor {
             n_selected: self.boxes.selected().len(),
             review: open.marks.get(image).map_or(Review::Unreviewed, |mark| mark.review),
         };
-        bar.ui(ui, view, &mut self.options);
+        bar.ui(ui, view, &mut self.tone);
+        self.whole_pixels = session.settings.editor.whole_pixels;
         let no_labels: Arc<[Label]> = Arc::default();
         let labels = open.labels.get(image).unwrap_or(&no_labels);
         let dropped = session.dropped_rows.get(&open.dataset, image, labels);
@@ -138,7 +142,8 @@ impl Editor {
             dropped: dropped.map(|rows| &**rows),
             class: self.class,
             drawn: self.question.as_ref().and_then(|question| question.drawn),
-            options: self.options.canvas,
+            settings: session.settings.editor,
+            tone: self.tone,
             hides_boxes: view.hides_boxes,
         };
         let rect = ui.available_rect_before_wrap();
@@ -197,7 +202,7 @@ impl Editor {
         if self.question.is_some() || !self.canvas.has_keys(ctx) {
             return;
         }
-        self.canvas.take_keys(ctx, &self.boxes, self.options.canvas.whole_pixels);
+        self.canvas.take_keys(ctx, &self.boxes, self.whole_pixels);
         let pasted =
             ctx.input(|input| input.events.iter().find_map(|event| if let Event::Paste(text) = event { Some(text.clone()) } else { None }));
         if let Some(text) = pasted {
@@ -223,7 +228,7 @@ impl Editor {
         match outcome {
             Outcome::Drawn(rect) => {
                 let bbox = draft::bbox_of(rect, size);
-                if self.options.asks_class {
+                if session.settings.editor.asks_class {
                     self.question = Some(Question { picker: ClassPicker::new(self.class), drawn: Some(bbox) });
                     return Asked::default();
                 }
@@ -299,7 +304,8 @@ impl Editor {
         let text = match (question.drawn, n_selected) {
             (Some(_), _) => "Class of the new box".to_owned(),
             (None, 0) => "Class of the next box".to_owned(),
-            (None, n_selected) => format!("Class of {}", label_edits::name("the", n_selected).trim_start_matches("the ")),
+            (None, 1) => "Class of the selected box".to_owned(),
+            (None, n_selected) => format!("Class of {n_selected} boxes"),
         };
         let picked = question.picker.ui(ui, canvas, &open.dataset.names, &text);
         let Some(picked) = picked else { return };
@@ -344,19 +350,18 @@ impl Editor {
                 Asked::default()
             }
             Action::ToggleCrosshair | Action::ToggleLoupe | Action::TogglePixelGrid => {
-                let options = &mut self.options.canvas;
-                let option = match action {
-                    Action::ToggleCrosshair => &mut options.shows_crosshair,
-                    Action::ToggleLoupe => &mut options.shows_loupe,
-                    _ => &mut options.shows_pixel_grid,
+                let mut settings = place.session.settings.editor;
+                let setting = match action {
+                    Action::ToggleCrosshair => &mut settings.shows_crosshair,
+                    Action::ToggleLoupe => &mut settings.shows_loupe,
+                    _ => &mut settings.shows_pixel_grid,
                 };
-                *option = !*option;
-                let word = if *option { "on" } else { "off" };
-                self.message = Some(format!("{} is {word}", action.title()));
-                Asked::default()
+                *setting = !*setting;
+                self.message = Some(format!("{} is {}", action.title(), if *setting { "on" } else { "off" }));
+                Asked { commands: vec![Command::SetEditor(settings)], position: None }
             }
             Action::ResetTone => {
-                self.options.canvas.tone = Tone::default();
+                self.tone = Tone::default();
                 Asked::default()
             }
             Action::SelectAllBoxes => {
@@ -473,7 +478,12 @@ impl Editor {
 
     fn propagate(&mut self, place: &Place<'_>, image: usize) -> Asked {
         let clip = if self.boxes.has_selection() { self.selected_labels(place, image) } else { place.labels(image).to_vec() };
-        let targets = place.images.iter().skip(place.position + 1).take(self.options.n_propagated).map(|&image| image as usize);
+        let targets = place
+            .images
+            .iter()
+            .skip(place.position + 1)
+            .take(place.session.settings.editor.n_propagated as usize)
+            .map(|&image| image as usize);
         let images = label_edits::propagated(&clip, targets.map(|target| (target, place.labels(target))));
         let mut edit = Edit { name: format!("Propagate to {}", counted(images.len(), "image")), images };
         if edit.images.is_empty() {

@@ -1,6 +1,6 @@
 //! The strip below the canvas: what the next box will be, what was said of the image, and how the view is set.
 //!
-//! In:  the editor's options and state. Out: actions; options change here.
+//! In:  the state of the editor and its settings. Out: actions, and settings as a command; the light changes here.
 
 use egui::containers::menu::{MenuButton, MenuConfig};
 use egui::{Align, Button, DragValue, Frame, Layout, Margin, Panel, PopupCloseBehavior, RichText, Sense, Slider, Ui, vec2};
@@ -9,26 +9,11 @@ use super::action::Action;
 use super::app::View;
 use super::class_picker;
 use super::controls;
-use super::edit_canvas::CanvasOptions;
 use super::theme::palette;
 use super::tone::Tone;
 use crate::dataset::edit::Review;
-
-/// How a person wants the editor to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EditorOptions {
-    pub canvas: CanvasOptions,
-    /// Whether a box that was drawn asks for its class.
-    pub asks_class: bool,
-    /// So many images get the boxes that are propagated.
-    pub n_propagated: usize,
-}
-
-impl Default for EditorOptions {
-    fn default() -> Self {
-        Self { canvas: CanvasOptions::default(), asks_class: false, n_propagated: 1 }
-    }
-}
+use crate::session::Command;
+use crate::session::EditorSettings;
 
 /// What the strip tells.
 pub struct EditorBar<'a> {
@@ -41,7 +26,7 @@ pub struct EditorBar<'a> {
 
 impl EditorBar<'_> {
     /// Draws the strip at the lower end of the space that is there.
-    pub fn ui(&self, ui: &mut Ui, view: &mut View<'_>, options: &mut EditorOptions) {
+    pub fn ui(&self, ui: &mut Ui, view: &mut View<'_>, tone: &mut Tone) {
         let frame = Frame::new().fill(palette(ui).panel).inner_margin(Margin::symmetric(10, 4));
         Panel::bottom("editor bar").frame(frame).exact_size(38.0).show(ui, |ui| {
             ui.horizontal_centered(|ui| {
@@ -55,7 +40,7 @@ impl EditorBar<'_> {
                     controls::weak(ui, format!("{} selected", controls::thousands(self.n_selected)));
                 }
                 ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                    view_menu_ui(ui, view, options);
+                    view_menu_ui(ui, view, tone);
                     if toggle(ui, Action::MarkEmpty, "Empty", self.review == Review::Empty) {
                         view.act(Action::MarkEmpty);
                     }
@@ -89,13 +74,15 @@ fn toggle(ui: &mut Ui, action: Action, text: &str, is_on: bool) -> bool {
     response.clicked()
 }
 
-fn view_menu_ui(ui: &mut Ui, view: &mut View<'_>, options: &mut EditorOptions) {
+fn view_menu_ui(ui: &mut Ui, view: &mut View<'_>, tone: &mut Tone) {
+    let before = view.session.settings.editor;
+    let mut settings = before;
     let config = MenuConfig::new().close_behavior(PopupCloseBehavior::CloseOnClickOutside);
-    let title = if options.canvas.tone.is_neutral() { "View" } else { "View •" };
+    let title = if tone.is_neutral() { "View" } else { "View •" };
     let (response, _) = MenuButton::new(title).config(config).ui(ui, |ui| {
         ui.set_width(248.0);
         ui.spacing_mut().item_spacing.y = 6.0;
-        let CanvasOptions { tone, shows_crosshair, shows_loupe, shows_pixel_grid, whole_pixels } = &mut options.canvas;
+        let EditorSettings { shows_crosshair, shows_loupe, shows_pixel_grid, whole_pixels, asks_class, n_propagated } = &mut settings;
         light_ui(ui, tone);
         ui.separator();
         for (on, action) in
@@ -105,7 +92,7 @@ fn view_menu_ui(ui: &mut Ui, view: &mut View<'_>, options: &mut EditorOptions) {
         }
         ui.separator();
         ui.checkbox(whole_pixels, "Whole pixels").on_hover_text("Corners that are drawn or dragged lie between pixels");
-        ui.checkbox(&mut options.asks_class, "Ask for the class").on_hover_text("Choose the class of each box when it was drawn");
+        ui.checkbox(asks_class, "Ask for the class").on_hover_text("Choose the class of each box when it was drawn");
         ui.separator();
         ui.horizontal(|ui| {
             if ui.button("Propagate").on_hover_text(Action::Propagate.tooltip(ui.ctx())).clicked() {
@@ -113,18 +100,24 @@ fn view_menu_ui(ui: &mut Ui, view: &mut View<'_>, options: &mut EditorOptions) {
                 ui.close();
             }
             controls::weak(ui, "to the next");
-            let field = DragValue::new(&mut options.n_propagated).range(1..=10_000);
+            let field = DragValue::new(n_propagated).range(1..=10_000);
             ui.add(field).on_hover_text("How many images get the boxes").accessible_name("Images to propagate to");
         });
     });
     response.on_hover_text("Light, magnifier, grid and drawing");
+    if settings != before {
+        view.ask(Command::SetEditor(settings));
+    }
 }
 
 /// Brightness and contrast, and a way back.
 fn light_ui(ui: &mut Ui, tone: &mut Tone) {
     for (value, name) in [(&mut tone.brightness, "Brightness"), (&mut tone.contrast, "Contrast")] {
         ui.horizontal(|ui| {
-            ui.add_sized([74.0, 18.0], egui::Label::new(name).halign(Align::Min));
+            ui.allocate_ui_with_layout(vec2(74.0, 18.0), Layout::left_to_right(Align::Center), |ui| {
+                ui.label(name);
+                ui.add_space(ui.available_width());
+            });
             let slider = Slider::new(value, -100..=100).show_value(true);
             controls::slider(ui, slider, name, "Of the view only; the trainer sees the picture as it is", 100.0);
         });

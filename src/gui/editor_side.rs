@@ -193,8 +193,12 @@ impl EditorSide<'_> {
             let keyed = actions.iter().filter_map(|(action, word)| Some((action.shortcut_text(ui.ctx())?, *word)));
             let all: Vec<(String, &str)> = fixed.iter().map(|(key, word)| ((*key).to_owned(), *word)).chain(keyed).collect();
             for (key, word) in all {
-                ui.label(RichText::new(key).small().color(palette(ui).text));
-                ui.label(RichText::new(word).small().color(palette(ui).faint));
+                // One label, so that a line never ends between a key and its word.
+                let mut text = egui::text::LayoutJob::default();
+                let font = TextStyle::Small.resolve(ui.style());
+                text.append(&key, 0.0, egui::TextFormat::simple(font.clone(), palette(ui).text));
+                text.append(word, 5.0, egui::TextFormat::simple(font, palette(ui).weak));
+                ui.add(Label::new(text).extend());
                 ui.add_space(3.0);
             }
         });

@@ -126,7 +126,7 @@ impl KeyMap {
     /// Takes the key presses of this frame that mean something in this place, and returns what they mean.
     pub fn pressed(&self, ctx: &Context, place: KeyPlace) -> Vec<Action> {
         let is_typing = ctx.text_edit_focused();
-        let has_focus = ctx.memory(egui::Memory::focused).is_some_and(|id| ctx.data(|data| data.get_temp::<Id>(canvas_id())) != Some(id));
+        let has_focus = ctx.memory(egui::Memory::focused).is_some_and(|id| !is_canvas(ctx, id));
         let mut actions = Vec::new();
         let mut took_focus_key = false;
         ctx.input_mut(|input| {
@@ -181,6 +181,11 @@ fn canvas_id() -> Id {
 /// Says that the widget with this id leaves all keys to the map when it has the focus: a canvas, which Enter does not press.
 pub fn leave_keys_to_map(ctx: &Context, id: Id) {
     ctx.data_mut(|data| data.insert_temp(canvas_id(), id));
+}
+
+/// Whether the widget with this id leaves its keys to the map.
+pub fn is_canvas(ctx: &Context, id: Id) -> bool {
+    ctx.data(|data| data.get_temp::<Id>(canvas_id())) == Some(id)
 }
 
 /// The keys that an event is the press of, and whether they are held.

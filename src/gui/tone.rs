@@ -26,8 +26,8 @@ impl Tone {
 
     /// What becomes of each value: contrast turns around the middle gray, brightness shifts.
     pub fn table(self) -> [u8; 256] {
-        // From flat (0) over 1 to steep: at 100 % everything but the middle is black or white.
-        let slope = ((f32::from(self.contrast) / 100.0 + 1.0) * std::f32::consts::FRAC_PI_4).tan().min(1e4);
+        // From flat (0) over 1 to steep: at 100 % everything but the middle is black or white. A right angle has no slope.
+        let slope = ((f32::from(self.contrast) / 100.0 + 1.0) * std::f32::consts::FRAC_PI_4).min(1.57).tan();
         let shift = f32::from(self.brightness) / 100.0 * 255.0;
         std::array::from_fn(|value| ((value as f32 - 127.5) * slope + 127.5 + shift).round().clamp(0.0, 255.0) as u8)
     }

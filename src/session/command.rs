@@ -8,7 +8,7 @@ use super::editing::Resolution;
 use super::job::{JobId, JobKind};
 use super::pictures::PictureKey;
 use super::prelabel::PrelabelRequest;
-use super::settings::{KeySettings, ThemeChoice};
+use super::settings::{EditorSettings, KeySettings, ThemeChoice};
 use super::tiles::TileKey;
 use crate::dataset::Split;
 use crate::dataset::class_edit::ClassEdit;
@@ -149,6 +149,8 @@ pub enum Command {
     SetTheme(ThemeChoice),
     /// Keeps which keys do what.
     SetKeys(KeySettings),
+    /// Keeps how the label editor is to be.
+    SetEditor(EditorSettings),
     /// Shows the person a notice that is no error.
     Tell {
         text: String,
@@ -260,6 +262,7 @@ impl Command {
             | Self::UseWeights(_)
             | Self::SetTheme(_)
             | Self::SetKeys(_)
+            | Self::SetEditor(_)
             | Self::Tell { .. } => {
                 return None;
             }

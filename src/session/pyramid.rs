@@ -187,6 +187,8 @@ fn halved(rgb: &[u8], size: Size) -> Picture {
 pub(super) struct Pyramids {
     /// The last used at the end.
     slots: Mutex<VecDeque<Slot>>,
+    /// Held while a picture is decoded: two at once would take twice the memory.
+    decoding: Mutex<()>,
 }
 
 struct Slot {
@@ -212,6 +214,7 @@ impl Pyramids {
             pyramid
         };
         let made = slot.get_or_init(|| {
+            let _alone = self.decoding.lock().unwrap_or_else(PoisonError::into_inner);
             let picture = decode::decode(path).map_err(|error| Failure::from_error(&error, None).message)?;
             Ok(Arc::new(Pyramid::new(picture, MAX_MEMORY_BYTES)))
         });

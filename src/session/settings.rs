@@ -25,6 +25,28 @@ pub struct KeySettings {
     pub changed: BTreeMap<String, Vec<String>>,
 }
 
+/// How a person wants the label editor to be.
+#[expect(clippy::struct_excessive_bools, reason = "each is a checkbox of its own")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EditorSettings {
+    pub shows_crosshair: bool,
+    pub shows_loupe: bool,
+    pub shows_pixel_grid: bool,
+    /// Corners lie between pixels only.
+    pub whole_pixels: bool,
+    /// A box that was drawn asks for its class.
+    pub asks_class: bool,
+    /// So many images get the boxes that are propagated.
+    pub n_propagated: u32,
+}
+
+impl Default for EditorSettings {
+    fn default() -> Self {
+        Self { shows_crosshair: true, shows_loupe: true, shows_pixel_grid: true, whole_pixels: false, asks_class: false, n_propagated: 1 }
+    }
+}
+
 /// So many datasets are remembered.
 const MAX_RECENT: usize = 8;
 
@@ -36,6 +58,7 @@ pub struct Settings {
     /// Datasets opened lately, the last first.
     pub recent: Vec<PathBuf>,
     pub keys: KeySettings,
+    pub editor: EditorSettings,
     /// Journals and receipts of fixes; never inside a dataset.
     #[serde(skip)]
     pub state_dir: PathBuf,
@@ -50,7 +73,15 @@ impl Default for Settings {
     fn default() -> Self {
         let state_dir = std::env::temp_dir().join("boxwright");
         let cache_dir = state_dir.join("cache");
-        Self { theme: ThemeChoice::default(), recent: Vec::new(), keys: KeySettings::default(), cache_dir, state_dir, path: None }
+        Self {
+            theme: ThemeChoice::default(),
+            recent: Vec::new(),
+            keys: KeySettings::default(),
+            editor: EditorSettings::default(),
+            cache_dir,
+            state_dir,
+            path: None,
+        }
     }
 }
 

@@ -153,6 +153,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::UseWeights(_)
         | Command::SetTheme(_)
         | Command::SetKeys(_)
+        | Command::SetEditor(_)
         | Command::Tell { .. }
         | Command::RejectProposals { .. }
         | Command::Edit(_)

@@ -103,7 +103,7 @@ fn editor_scene(harness: &mut fixture::Driver, name: &str) {
             harness.run_steps(2);
             harness.key_press(egui::Key::X);
             harness.run_steps(2);
-            for _ in 0..3 {
+            for _ in 0..5 {
                 harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Plus);
             }
         }

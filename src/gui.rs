@@ -71,6 +71,7 @@ pub mod welcome;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use eframe::NativeOptions;
 use egui::ViewportBuilder;
@@ -121,6 +122,9 @@ pub fn run(settings: Settings, start: Start) -> Result<(), Failure> {
     })
 }
 
+/// After this time what a training tells is seen at the latest.
+const CALM: Duration = Duration::from_millis(100);
+
 /// The application as eframe runs it.
 struct Main {
     app: App,
@@ -137,7 +141,15 @@ impl Main {
                 ctx.request_repaint();
             }
         };
-        let mut app = App::new(ctx, Session::new(settings, Arc::new(wake)));
+        let seen = waker.clone();
+        let calm = move || {
+            if let Some(ctx) = seen.get() {
+                ctx.request_repaint_after(CALM);
+            }
+        };
+        let mut session = Session::new(settings, Arc::new(wake));
+        session.set_calm_wake(Arc::new(calm));
+        let mut app = App::new(ctx, session);
         waker.get_or_init(|| ctx.clone());
         if let Some(theme) = start.theme {
             theme::choose(ctx, theme);

@@ -269,6 +269,8 @@ pub struct Session {
     sender: Sender<JobMessage>,
     receiver: Receiver<JobMessage>,
     wake: Arc<dyn Fn() + Send + Sync>,
+    /// For jobs that tell of every step, and can wait to be seen.
+    calm_wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Session {
@@ -312,8 +314,14 @@ impl Session {
             next_id: 1,
             sender,
             receiver,
+            calm_wake: wake.clone(),
             wake,
         }
+    }
+
+    /// What trainings call instead of `wake`: they tell of every step, and drawing each of them would cost them time.
+    pub fn set_calm_wake(&mut self, wake: Arc<dyn Fn() + Send + Sync>) {
+        self.calm_wake = wake;
     }
 
     /// Carries out a command, or starts the job that does.
@@ -493,7 +501,8 @@ impl Session {
         let open = self.dataset.clone();
         let (state_dir, sample_dir, orders) = (self.settings.state_dir.clone(), self.settings.sample_dir(), self.orders.1.clone());
         let inputs = tasks::Inputs { open, state_dir, sample_dir, orders };
-        match RunningJob::start(id, kind, self.sender.clone(), self.wake.clone(), move |context| tasks::run(command, &inputs, context)) {
+        let wake = if matches!(kind, JobKind::Train | JobKind::Follow) { &self.calm_wake } else { &self.wake };
+        match RunningJob::start(id, kind, self.sender.clone(), wake.clone(), move |context| tasks::run(command, &inputs, context)) {
             Ok(job) => {
                 self.running.push(job);
                 self.jobs.push(JobStatus { id, kind, done: 0, total: 0, stopping: false });

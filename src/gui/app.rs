@@ -3,7 +3,7 @@
 //! `Window` is what the window remembers and can be drawn and tested without eframe; `App` puts a session below it and
 //! carries out the commands after drawing, so that a frame never sees half-changed state.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egui::{Align, Button, CentralPanel, Frame, Key, Layout, Margin, Panel, RichText, Ui};
 
@@ -423,13 +423,15 @@ impl App {
 
     /// Takes in what happened since the last frame.
     pub fn logic(&mut self, ctx: &egui::Context) -> Vec<Event> {
+        let start = Instant::now();
         let events = self.session.poll(POLL_BUDGET);
+        let is_behind = start.elapsed() >= POLL_BUDGET;
         for event in &events {
             for command in self.window.on_event(event, &self.session) {
                 self.apply(ctx, command);
             }
         }
-        if !events.is_empty() {
+        if is_behind {
             // There may be more than the budget let in.
             ctx.request_repaint();
         }

@@ -10,6 +10,8 @@ mod browser;
 mod commands;
 mod editor;
 mod fixture;
+#[cfg(feature = "gpu-tests")]
+mod gpu;
 mod keys;
 mod pictures;
 mod script;

@@ -183,6 +183,34 @@ impl Validator {
         shapes
     }
 
+    /// Makes what runs need before the first one: on a GPU the graphs of the batches' shapes, as many as are kept.
+    ///
+    /// # Errors
+    /// A GPU without room.
+    pub fn prepare(&mut self, network: &Network) -> Result<(), ValError> {
+        let shapes = self.shapes();
+        let mut predictor = self.predictor_of(network)?;
+        for shape in shapes.into_iter().rev().take(KEPT_GRAPHS) {
+            predictor.prepare(shape)?;
+        }
+        self.predictor = Some(predictor);
+        Ok(())
+    }
+
+    /// The one of the run before with these parameters, or a new one.
+    fn predictor_of(&mut self, network: &Network) -> Result<Predictor, ValError> {
+        let known = match self.predictor.take() {
+            Some(mut predictor) => predictor.set_network(network)?.then_some(predictor),
+            None => None,
+        };
+        // Batches of one shape follow each other, so one graph at a time is enough where making one costs little.
+        let n_graphs = if self.options.device == Device::Cpu { 1 } else { KEPT_GRAPHS };
+        match known {
+            Some(predictor) => Ok(predictor),
+            None => Ok(Predictor::new(network, self.options.device, n_graphs)?),
+        }
+    }
+
     /// Runs the network (any form) over the split. `check_in(done, total)` is called after each batch and may stop it.
     ///
     /// # Errors
@@ -191,16 +219,7 @@ impl Validator {
         if network.n_classes != self.n_classes {
             return Err(ValError::ClassCount { weights: network.n_classes, dataset: self.n_classes });
         }
-        let known = match self.predictor.take() {
-            Some(mut predictor) => predictor.set_network(network)?.then_some(predictor),
-            None => None,
-        };
-        // Batches of one shape follow each other, so one graph at a time is enough where making one costs little.
-        let n_graphs = if self.options.device == Device::Cpu { 1 } else { KEPT_GRAPHS };
-        let mut predictor = match known {
-            Some(predictor) => predictor,
-            None => Predictor::new(network, self.options.device, n_graphs)?,
-        };
+        let mut predictor = self.predictor_of(network)?;
         let nms_options = NmsOptions {
             conf: self.options.conf,
             iou: self.options.iou,

@@ -8,6 +8,7 @@
 //! tells anything itself.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +20,10 @@ use crossbeam_channel::bounded;
 
 use super::error::TrainError;
 use super::live::EpochSums;
+use super::samples::EpochSamples;
 use super::stepper::Average;
+use crate::dataset::Dataset;
+use crate::eval::Metrics;
 use crate::eval::ValOutcome;
 use crate::eval::Validator;
 use crate::yolo::weights;
@@ -36,8 +40,11 @@ pub(super) struct Closing {
 
 /// What is to be done.
 pub(super) struct Order {
+    pub(super) epoch: usize,
     pub(super) average: Average,
     pub(super) validator: Validator,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) run_dir: PathBuf,
     pub(super) info: WeightsInfo,
     /// Where the weights are kept whatever they are worth.
     pub(super) kept: Vec<PathBuf>,
@@ -48,7 +55,23 @@ pub(super) struct Order {
 /// What came of it.
 pub(super) struct Validated {
     pub(super) validator: Validator,
-    pub(super) outcome: Result<ValOutcome, TrainError>,
+    pub(super) found: Result<Found, TrainError>,
+}
+
+/// What a validation gives an epoch to tell.
+pub(super) struct Found {
+    pub(super) metrics: Metrics,
+    /// Detections on some pictures of the val split.
+    pub(super) samples: Arc<EpochSamples>,
+}
+
+impl Found {
+    /// Of an outcome; the samples are kept in the run folder.
+    pub(super) fn of(outcome: ValOutcome, epoch: usize, dataset: &Dataset, run_dir: &Path) -> Result<Self, TrainError> {
+        let samples = EpochSamples::of(epoch, &outcome, dataset);
+        samples.write(run_dir)?;
+        Ok(Self { metrics: outcome.metrics, samples: Arc::new(samples) })
+    }
 }
 
 /// A validation on its way. Dropping it stops it.
@@ -71,7 +94,7 @@ impl Beside {
                 sender.try_send((done, total)).ok();
                 if is_stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
-            let Order { average, mut validator, info, kept, best: (best_path, fitness) } = order;
+            let Order { epoch, average, mut validator, dataset, run_dir, info, kept, best: (best_path, fitness) } = order;
             let carry_out = || {
                 let network = average.network()?;
                 for path in &kept {
@@ -81,10 +104,10 @@ impl Beside {
                 if outcome.metrics.fitness() >= fitness {
                     weights::save(&best_path, &network, &info)?;
                 }
-                Ok(outcome)
+                Found::of(outcome, epoch, &dataset, &run_dir)
             };
-            let outcome = carry_out();
-            Validated { validator, outcome }
+            let found = carry_out();
+            Validated { validator, found }
         };
         let thread = std::thread::Builder::new().name("validation".to_owned()).spawn(work);
         let thread = thread.map_err(|source| TrainError::Thread { source })?;

@@ -1,8 +1,9 @@
 //! The run folder: results.csv, events.jsonl, weights; who holds it is the one process that trains the run.
 //!
 //! In:  the events and figures of a run that begins or goes on.
-//! Out: files that are whole at any moment: each is written under another name, flushed and renamed; `events.jsonl`, which
-//! only grows, is cut back to its last whole line when a write fails. So a full disk costs the newest line, never an older file.
+//! Out: files that are whole at any moment: each is written under another name, flushed and renamed; `events.jsonl` and
+//! `results.csv`, which only grow, are cut back to the last whole line when a write fails. So a full disk costs the newest line,
+//! never an older file. They are flushed before a state that builds on them is written.
 //!
 //! Never decides what is worth keeping. Source of `results.csv`: the published trainer, column for column.
 
@@ -64,8 +65,8 @@ impl Kept {
 /// An open run folder.
 pub struct RunFolder {
     pub dir: PathBuf,
-    /// Text of results.csv.
-    results: String,
+    /// What stands before the next row of results.csv: the header, where it has none.
+    unwritten: String,
     events: File,
     /// Length of events.jsonl up to its last whole line.
     pub events_len: u64,
@@ -121,7 +122,8 @@ impl RunFolder {
         if !before.is_empty() && before != results {
             write_whole(&path, results.as_bytes())?;
         }
-        Ok(Self { dir: dir.to_owned(), results, events, events_len, _lock: lock })
+        let unwritten = if before.is_empty() { results } else { String::new() };
+        Ok(Self { dir: dir.to_owned(), unwritten, events, events_len, _lock: lock })
     }
 
     pub fn weights_path(&self, kept: Kept) -> PathBuf {
@@ -165,12 +167,35 @@ impl RunFolder {
             epoch.lr[1],
             epoch.lr[2],
         ];
+        let mut row = std::mem::take(&mut self.unwritten);
         for value in values {
-            write_cell(&mut self.results, &five_digits(value));
+            write_cell(&mut row, &five_digits(value));
         }
-        end_row(&mut self.results);
-        write_whole(&self.dir.join("results.csv"), self.results.as_bytes())
+        end_row(&mut row);
+        let path = self.dir.join("results.csv");
+        let append = || -> io::Result<()> {
+            let mut file = File::options().append(true).create(true).open(&path)?;
+            let len = file.metadata()?.len();
+            file.write_all(row.as_bytes()).inspect_err(|_| {
+                // As for events.
+                file.set_len(len).ok();
+            })
+        };
+        append().map_err(|source| write_error(&path, source))
     }
+}
+
+/// Waits until the files that only grow are on the disk as far as they were written.
+pub(super) fn sync_grown(run_dir: &Path) -> Result<(), TrainError> {
+    for name in ["events.jsonl", "results.csv"] {
+        let path = run_dir.join(name);
+        match File::open(&path).and_then(|file| file.sync_data()) {
+            // Before the first epoch there are no results.
+            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(write_error(&path, source)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The epoch of a row of `results.csv`.

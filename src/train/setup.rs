@@ -62,7 +62,7 @@ const LEFT_ON_GPU: usize = 1 << 30;
 pub(super) struct Setup {
     pub(super) config: TrainConfig,
     pub(super) hyp: Hyp,
-    pub(super) dataset: Dataset,
+    pub(super) dataset: Arc<Dataset>,
     pub(super) set: Arc<TrainSet>,
     /// What all recipes have in common.
     pub(super) stream: Stream,
@@ -183,10 +183,14 @@ impl Setup {
         }
         // The CPU has nothing to spare beside its steps; pictures that are drawn by what was found need to know it.
         let validates_beside = matches!(config.device, Device::Cuda(_)) && image_weights.is_none() && !config.noval;
+        if validates_beside {
+            // What a GPU plans and times for it is done before the first step.
+            validator.prepare(stepper.average()?)?;
+        }
         Ok(Self {
             config,
             hyp,
-            dataset,
+            dataset: Arc::new(dataset),
             set: Arc::new(set),
             stream,
             truth_rows,

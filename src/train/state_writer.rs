@@ -12,6 +12,7 @@ use crossbeam_channel::Sender;
 use crossbeam_channel::bounded;
 
 use super::error::TrainError;
+use super::run_folder::sync_grown;
 use super::state;
 use super::state::TrainState;
 use crate::engine::Params;
@@ -33,7 +34,8 @@ impl StateWriter {
         let work = move || {
             for state in inbox {
                 let step = state.progress.step;
-                if outbox.send(state::write(&run_dir, &state, &table).map(|()| step)).is_err() {
+                let written = sync_grown(&run_dir).and_then(|()| state::write(&run_dir, &state, &table));
+                if outbox.send(written.map(|()| step)).is_err() {
                     return;
                 }
             }

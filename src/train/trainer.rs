@@ -25,6 +25,7 @@ use crossbeam_channel::Receiver;
 
 use super::beside::Beside;
 use super::beside::Closing;
+use super::beside::Found;
 use super::beside::Order;
 use super::config::TrainConfig;
 use super::dataset_print::DatasetPrint;
@@ -55,13 +56,14 @@ use super::reporter::Sink;
 use super::run_folder::Kept;
 use super::run_folder::RunFolder;
 use super::run_record::RunRecord;
-use super::samples::EpochSamples;
 use super::setup::Setup;
 use super::setup::Start;
 use super::state::TrainState;
 use super::state_writer::StateWriter;
+use super::stepper::Average;
 use super::stepper::MAX_GRAD_NORM;
 use super::stepper::StepOutcome;
+use crate::eval::Metrics;
 use crate::eval::ValOutcome;
 use crate::eval::validate::ValError;
 use crate::yolo::Network;
@@ -128,6 +130,7 @@ pub(super) fn go(begun: Begun, orders: &Receiver<TrainOrder>, sink: &mut Sink) -
         progress,
         live,
         saving,
+        due: None,
         beside: None,
         submitted: VecDeque::new(),
         last_report: now,
@@ -149,6 +152,13 @@ struct Saving {
     writer: StateWriter,
     last: Instant,
     cost: Duration,
+}
+
+/// An epoch whose steps are all submitted, with the averages after its last one.
+struct Due {
+    epoch: usize,
+    lr: [f64; 3],
+    average: Average,
 }
 
 /// A step that was begun, until its outcome is told.
@@ -179,7 +189,9 @@ struct Run<'a, 'b> {
     setup: Setup,
     /// Before the reporter, which holds the run's lock: fields are dropped in this order, and what is being written belongs to the run.
     saving: Saving,
-    /// Likewise: the validation of the epoch before, where it is not over.
+    /// An epoch that is to be validated beside the next one, as soon as its last step is told.
+    due: Option<Due>,
+    /// As the writer of states: the validation of the epoch before, where it is not over.
     beside: Option<Beside>,
     reporter: Reporter<'a, 'b>,
     progress: Progress,
@@ -283,13 +295,17 @@ impl Run<'_, '_> {
                 if self.may_validate_beside(epoch)? {
                     // As after an interrupted validation: a resume from here begins with it.
                     self.save_if_older(Duration::ZERO)?;
-                    self.validate_beside(epoch)?;
+                    let lr = self.setup.schedule.at(index).lr;
+                    self.due = Some(Due { epoch, lr, average: self.setup.stepper.average_later()? });
                 } else {
                     self.end_epoch(epoch)?;
                     self.draw_epoch();
                     self.save_if_older(Duration::ZERO)?;
                 }
             } else {
+                if let Some(due) = self.due.take() {
+                    self.validate_beside(due)?;
+                }
                 if self.beside.as_ref().is_some_and(Beside::is_done) {
                     self.take_in_validation()?;
                 }
@@ -493,17 +509,18 @@ impl Run<'_, '_> {
         let saving = self.begin_save(Kept::Last)?;
         let outcome = if validates { self.validate(None) } else { Ok(None) };
         saving.join().expect("the thread that writes weights does not panic")?;
-        let outcome = if validates {
+        let found = if validates {
             let Some(outcome) = outcome? else { return Ok(()) };
             if outcome.metrics.fitness() >= self.best_fitness() {
                 self.save(Kept::Best)?;
             }
-            Some(outcome)
+            Some(Found::of(outcome, epoch, &self.setup.dataset, &self.reporter.folder.dir)?)
         } else {
             None
         };
-        let closing = self.close_epoch(epoch);
-        self.tell_epoch(closing, outcome.as_ref())?;
+        let lr = self.setup.schedule.at(self.progress.step - 1).lr;
+        let closing = self.close_epoch(epoch, lr);
+        self.tell_epoch(closing, found)?;
         if self.has_waited_enough() {
             let best = self.progress.best.as_ref().map_or(0, |best| best.epoch);
             self.reporter.tell(TrainEvent::Note(format!("ended early: no epoch was better than epoch {best} for {patience} epochs")))?;
@@ -520,29 +537,30 @@ impl Run<'_, '_> {
         self.progress.best.as_ref().map_or(f64::NEG_INFINITY, |best| best.metrics.fitness())
     }
 
-    /// Takes what the steps of an epoch leave to be told; the next step belongs to the next epoch.
-    fn close_epoch(&mut self, epoch: usize) -> Closing {
+    /// Takes what the steps of an epoch leave to be told; the step that is told next belongs to the next epoch.
+    fn close_epoch(&mut self, epoch: usize, lr: [f64; 3]) -> Closing {
         self.count_time();
         Closing {
             epoch,
             sums: std::mem::take(&mut self.progress.sums),
             figures: std::mem::take(&mut self.progress.figures),
             secs: std::mem::take(&mut self.progress.epoch_secs),
-            lr: self.setup.schedule.at(self.progress.step - 1).lr,
+            lr,
         }
     }
 
-    /// Counts and tells an epoch; without an outcome it was not validated.
-    fn tell_epoch(&mut self, closing: Closing, outcome: Option<&ValOutcome>) -> Result<(), TrainError> {
+    /// Counts and tells an epoch; where nothing was found it was not validated.
+    fn tell_epoch(&mut self, closing: Closing, found: Option<Found>) -> Result<(), TrainError> {
         let Closing { epoch, sums, figures, secs, lr } = closing;
-        if let Some(outcome) = outcome {
-            self.progress.newest = Some(outcome.metrics.clone());
-            self.keep_samples(epoch, outcome)?;
-            if outcome.metrics.fitness() >= self.best_fitness() {
-                self.progress.best = Some(Best { epoch, metrics: outcome.metrics.clone() });
+        let mut metrics = Metrics::default();
+        if let Some(found) = found {
+            metrics = found.metrics;
+            self.progress.newest = Some(metrics.clone());
+            self.reporter.tell(TrainEvent::Samples(found.samples))?;
+            if metrics.fitness() >= self.best_fitness() {
+                self.progress.best = Some(Best { epoch, metrics: metrics.clone() });
             }
         }
-        let metrics = outcome.map(|outcome| outcome.metrics.clone()).unwrap_or_default();
         self.progress.epochs_done = epoch + 1;
         // Of the steps that have a loss: with fp16 some may have none.
         let n_steps = figures.n_steps().max(1) as f64;
@@ -557,20 +575,18 @@ impl Run<'_, '_> {
     }
 
     /// Whether the next epoch may begin while this one is validated: it will come, whatever is found, and nothing waits for the outcome.
-    /// The first validation plans its graphs, and times them best alone.
     fn may_validate_beside(&mut self, epoch: usize) -> Result<bool, TrainError> {
         self.reporter.listen()?;
         let TrainConfig { epochs, patience, .. } = self.setup.config;
         let steering = &self.reporter.steering;
         let goes_on = !(self.reporter.stopped || steering.paused || steering.stops_after_epoch) && epoch + 1 < epochs;
         let may_end = patience > 0 && self.progress.n_waited() + 1 >= patience;
-        Ok(self.setup.validates_beside && goes_on && !may_end && self.progress.epochs_done > 0)
+        Ok(self.setup.validates_beside && goes_on && !may_end)
     }
 
-    /// Begins the validation of an epoch whose steps are done, and keeps its weights.
-    fn validate_beside(&mut self, epoch: usize) -> Result<(), TrainError> {
-        self.flush()?;
-        let average = self.setup.stepper.average_later()?;
+    /// Begins the validation of an epoch whose steps are told, and keeps its weights.
+    fn validate_beside(&mut self, due: Due) -> Result<(), TrainError> {
+        let Due { epoch, lr, average } = due;
         let folder = &self.reporter.folder;
         let save_period = self.setup.config.save_period;
         let of_epoch = (save_period > 0 && (epoch + 1).is_multiple_of(save_period)).then_some(Kept::Epoch(epoch));
@@ -578,31 +594,30 @@ impl Run<'_, '_> {
         let best = (folder.weights_path(Kept::Best), self.best_fitness());
         let validator = self.setup.validator.take().expect("the epoch before was taken in");
         let info = self.weights_info();
-        let closing = self.close_epoch(epoch);
-        self.beside = Some(Beside::start(closing, Order { average, validator, info, kept, best })?);
+        let (run_dir, dataset) = (folder.dir.clone(), Arc::clone(&self.setup.dataset));
+        let closing = self.close_epoch(epoch, lr);
+        let order = Order { epoch, average, validator, dataset, run_dir, info, kept, best };
+        self.beside = Some(Beside::start(closing, order)?);
         Ok(())
     }
 
     /// Takes in the validation that runs beside the steps, if there is one, and tells its epoch. Waits for it.
     fn take_in_validation(&mut self) -> Result<(), TrainError> {
+        if let Some(due) = self.due.take() {
+            self.flush()?;
+            self.validate_beside(due)?;
+        }
         let Some(beside) = self.beside.take() else { return Ok(()) };
         let start = Instant::now();
         let reporter = &mut self.reporter;
         let (closing, validated) =
             beside.take(&mut |done, total| reporter.pass_on(TrainEvent::Progress { stage: TrainStage::Validating, done, total }));
         self.setup.validator = Some(validated.validator);
-        let outcome = validated.outcome?;
-        self.tell_epoch(closing, Some(&outcome))?;
+        let found = validated.found?;
+        self.tell_epoch(closing, Some(found))?;
         // It is no part of the step that is told next.
         self.last_report += start.elapsed();
         Ok(())
-    }
-
-    /// Keeps what the averaged network finds on some pictures of the val split.
-    fn keep_samples(&mut self, epoch: usize, outcome: &ValOutcome) -> Result<(), TrainError> {
-        let samples = EpochSamples::of(epoch, outcome, &self.setup.dataset);
-        samples.write(&self.reporter.folder.dir)?;
-        self.reporter.tell(TrainEvent::Samples(Arc::new(samples)))
     }
 
     /// Validates a network, or the averaged one; `None` after a stop.

@@ -195,6 +195,21 @@ impl Predictor {
         Ok(true)
     }
 
+    /// Makes the graph of a shape on a GPU, if there is none; the CPU makes its own when it needs one.
+    ///
+    /// # Errors
+    /// What the GPU says.
+    pub fn prepare(&mut self, shape: InputShape) -> Result<(), CudaError> {
+        match &mut self.on {
+            On::Cpu(_) => {
+                let _ = shape;
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            On::Cuda(on) => on.ready(&self.network, self.max_shapes, shape).map(|_| ()),
+        }
+    }
+
     /// Shapes with a graph; the one used last is at the end.
     pub fn shapes(&self) -> Vec<InputShape> {
         match &self.on {

@@ -398,6 +398,21 @@ impl DeviceBuffer {
         Ok(values)
     }
 
+    /// Copies values to the start beside the work of the stream, and waits for the copy. No work that was given to the stream may use
+    /// the buffer.
+    pub fn write_beside<T: bytemuck::NoUninit>(&self, values: &[T]) -> Result<(), CudaError> {
+        let bytes = size_of_val(values);
+        assert!(bytes <= self.bytes, "{bytes} bytes of {}", self.bytes);
+        self.gpu.bind()?;
+        let there = self.gpu.event()?;
+        // SAFETY: both ranges are valid, and the host's is not let go before the copy is done; nothing records the copy stream.
+        unsafe {
+            check("cuMemcpyHtoD", sys::cuMemcpyHtoDAsync_v2(self.address, values.as_ptr().cast(), bytes, self.gpu.copy_stream))?;
+            check("cuEventRecord", sys::cuEventRecord(there.event, self.gpu.copy_stream))?;
+        }
+        there.wait()
+    }
+
     /// Sets every byte, in the stream.
     pub fn fill(&self, byte: u8) -> Result<(), CudaError> {
         self.gpu.bind()?;

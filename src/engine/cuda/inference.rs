@@ -40,9 +40,9 @@ impl FrozenParams {
         Ok(Self { values, copies, runtime: Arc::clone(runtime) })
     }
 
-    /// Takes other values of the same parameters, after all work that was given to the GPU before.
+    /// Takes other values of the same parameters. Whoever calls it has waited for what ran with those before; other work goes on.
     pub fn update(&self, params: &Params) -> Result<(), CudaError> {
-        self.values.write(0, &params.values)?;
+        self.values.write_beside(&params.values)?;
         let n = params.values.len();
         self.runtime.gpu.launch(&f32_to_compute(&self.runtime.kernels, self.values.address, n, self.copies.address))
     }

@@ -37,13 +37,15 @@ pub(super) struct OnGpu {
 pub(super) struct AverageLater {
     averages: KeptAverages,
     n: usize,
-    /// Its form.
-    network: Network,
+    /// Without its values.
+    average: Network,
+    n_values: usize,
 }
 
 impl AverageLater {
     pub(super) fn network(self) -> Result<Network, CudaError> {
-        let mut network = self.network;
+        let mut network = self.average;
+        network.params.values = vec![0.0; self.n_values];
         take_joined(&mut network, &self.averages.read(self.n)?);
         Ok(network)
     }
@@ -145,7 +147,9 @@ impl OnGpu {
     /// The averaged network as it is after the step submitted last, for another thread.
     pub(super) fn average_later(&self) -> Result<AverageLater, CudaError> {
         let n = self.table.values.len();
-        Ok(AverageLater { averages: self.training.keep_averages()?, n, network: self.average.clone() })
+        let Network { model, form, n_classes, params } = &self.average;
+        let average = Network { model: *model, form: *form, n_classes: *n_classes, params: params.layout() };
+        Ok(AverageLater { averages: self.training.keep_averages()?, n, average, n_values: params.values.len() })
     }
 
     pub(super) fn state(&mut self) -> Result<DeviceState, CudaError> {

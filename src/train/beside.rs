@@ -7,6 +7,8 @@
 //! Nothing that a step computes depends on the validation before it is taken in, so training gives the same numbers. Never
 //! tells anything itself.
 
+use std::io;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::path::PathBuf;
@@ -46,7 +48,7 @@ pub(super) struct Order {
     pub(super) dataset: Arc<Dataset>,
     pub(super) run_dir: PathBuf,
     pub(super) info: WeightsInfo,
-    /// Where the weights are kept whatever they are worth.
+    /// Where the weights are kept whatever they are worth, the file that the next epoch replaces last.
     pub(super) kept: Vec<PathBuf>,
     /// Where they are kept if they are as good as that fitness.
     pub(super) best: (PathBuf, f64),
@@ -97,12 +99,16 @@ impl Beside {
             let Order { epoch, average, mut validator, dataset, run_dir, info, kept, best: (best_path, fitness) } = order;
             let carry_out = || {
                 let network = average.network()?;
-                for path in &kept {
-                    weights::save(path, &network, &info)?;
-                }
-                let outcome = validator.run(&network, &check_in)?;
+                // The disk works beside the GPU.
+                let keep = || kept.iter().try_for_each(|path| weights::save(path, &network, &info));
+                let (saved, outcome) = rayon::join(keep, || validator.run(&network, &check_in));
+                saved?;
+                let outcome = outcome?;
                 if outcome.metrics.fitness() >= fitness {
-                    weights::save(&best_path, &network, &info)?;
+                    let linked = kept.last().map_or(Err(ErrorKind::NotFound.into()), |kept| link(kept, &best_path));
+                    if linked.is_err() {
+                        weights::save(&best_path, &network, &info)?;
+                    }
                 }
                 Found::of(outcome, epoch, &dataset, &run_dir)
             };
@@ -127,6 +133,18 @@ impl Beside {
         let validated = validated.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (self.closing.take().expect("it was not taken before"), validated)
     }
+}
+
+/// Gives a file that was written whole a second name, in place of whatever has it. Files of weights are never changed in place, so each
+/// name keeps its content.
+fn link(file: &Path, name: &Path) -> io::Result<()> {
+    let new = name.with_extension("linking");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::hard_link(file, &new)?;
+    std::fs::rename(&new, name)
 }
 
 impl Drop for Beside {

@@ -143,6 +143,7 @@ fn an_epoch_that_is_validated_beside_the_next_changes_no_result() {
             to_the_end(&request(&summary.run_dir)).unwrap();
         }
         assert!(results(&summary.run_dir) == results(&expected.run_dir), "{n_steps}");
+        assert_eq!(fs::read_dir(summary.run_dir.join("weights")).unwrap().count(), 4, "last, best and two epochs");
         for epoch in ["weights/epoch1.safetensors", "weights/epoch3.safetensors"] {
             assert!(fs::read(summary.run_dir.join(epoch)).unwrap() == fs::read(expected.run_dir.join(epoch)).unwrap(), "{n_steps} {epoch}");
         }

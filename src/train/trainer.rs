@@ -297,15 +297,14 @@ impl Run<'_, '_> {
                     self.save_if_older(Duration::ZERO)?;
                     let lr = self.setup.schedule.at(index).lr;
                     self.due = Some(Due { epoch, lr, average: self.setup.stepper.average_later()? });
+                    self.validate_if_due()?;
                 } else {
                     self.end_epoch(epoch)?;
                     self.draw_epoch();
                     self.save_if_older(Duration::ZERO)?;
                 }
             } else {
-                if let Some(due) = self.due.take() {
-                    self.validate_beside(due)?;
-                }
+                self.validate_if_due()?;
                 if self.beside.as_ref().is_some_and(Beside::is_done) {
                     self.take_in_validation()?;
                 }
@@ -582,6 +581,15 @@ impl Run<'_, '_> {
         let goes_on = !(self.reporter.stopped || steering.paused || steering.stops_after_epoch) && epoch + 1 < epochs;
         let may_end = patience > 0 && self.progress.n_waited() + 1 >= patience;
         Ok(self.setup.validates_beside && goes_on && !may_end)
+    }
+
+    /// Begins the validation that is due, once the last step of its epoch is told.
+    fn validate_if_due(&mut self) -> Result<(), TrainError> {
+        let next = self.submitted.front().map(|step| step.epoch);
+        match self.due.take_if(|due| next != Some(due.epoch)) {
+            Some(due) => self.validate_beside(due),
+            None => Ok(()),
+        }
     }
 
     /// Begins the validation of an epoch whose steps are told, and keeps its weights.

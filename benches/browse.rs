@@ -81,9 +81,9 @@ fn generate(root: &Path) {
         let name = format!("{:012}", image * 7);
         let link = root.join("images").join(split).join(&name).with_extension("jpg");
         std::fs::hard_link(&templates[image % templates.len()], link).expect("a link");
-        let wanted = (image + 1) * N_BOXES / N_IMAGES - n_boxes;
-        // Few boxes here, many there.
-        let n = if image + 1 == N_IMAGES { wanted } else { random.below(2 * wanted + 1) };
+        // Few boxes here, many there; the last image takes what is left.
+        let (n_left, n_images_left) = (N_BOXES - n_boxes, N_IMAGES - image);
+        let n = if n_images_left == 1 { n_left } else { random.below(2 * n_left / n_images_left + 1).min(n_left) };
         n_boxes += n;
         let mut text = String::new();
         for _ in 0..n {

@@ -68,6 +68,10 @@ fn run(command: Command, json: bool) -> ExitCode {
         match &event {
             Event::Failed { failure, .. } => code = fail(failure),
             Event::Finished { done: CommandDone::Checked(report), .. } if report.n_errors() > 0 => code = ExitCode::from(1),
+            // Nothing was taken back.
+            Event::Finished { done: CommandDone::Undone(receipt), .. } if receipt.files.is_empty() && !receipt.refused.is_empty() => {
+                code = ExitCode::from(1);
+            }
             Event::Finished { done: CommandDone::OverfitChecked(report), .. } if report.verdict == OverfitVerdict::Fails => {
                 code = ExitCode::from(1);
             }

@@ -113,6 +113,16 @@ fn a_script_is_acknowledged_line_by_line_and_taken_back_edit_by_edit() {
     }
     assert_eq!(files(&dir.path("parts")), before, "every byte is back");
     assert_eq!(dir.boxwright(&["undo", "parts"]).status.code(), Some(1), "there is nothing more");
+
+    // Tags stay when only the review changes; an undo that finds no file as it was left does not succeed.
+    let output = dir.script("mark 3.jpg unreviewed night\nmark 3.jpg reviewed\nremove 1.jpg 0\n");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ledger = walkdir::WalkDir::new(dir.path("home")).into_iter().flatten().find(|entry| entry.file_name() == "edits.ledger").unwrap();
+    let ledger = String::from_utf8(std::fs::read(ledger.path()).unwrap()).unwrap();
+    assert!(ledger.contains(r#""after":{"review":"reviewed","tags":["night"]}"#), "{ledger}");
+    dir.write("parts/labels/1.txt", "0 .1 .1 .1 .1\n");
+    assert_eq!(dir.boxwright(&["undo", "parts"]).status.code(), Some(1));
+    assert_eq!(dir.text("parts/labels/1.txt"), "0 .1 .1 .1 .1\n");
 }
 
 #[test]
@@ -325,12 +335,21 @@ fn round_trip(path: &Path) -> usize {
     let mut session = opened(path, state.path());
     let images = session.dataset.as_ref().unwrap().dataset.images.clone();
     let mut n_moved = 0;
-    for image in 0..images.len() {
+    for (image, entry) in images.iter().enumerate() {
         session.apply(Wish::Look { image });
         let Some(&label) = session.labels(image).first() else { continue };
         // Saving what is there already.
         session.apply(Wish::Edit(Edit::of_image("Move box", image, vec![LabelOp::Set { index: 0, label }])));
         while session.wait().is_some() {}
+        // Written, and written back.
+        let path = &entry.label_path;
+        let old = std::fs::read(path).unwrap();
+        session.apply(Wish::Edit(Edit::of_image("Delete box", image, vec![LabelOp::Remove { index: 0 }])));
+        while session.wait().is_some() {}
+        assert!(std::fs::read(path).unwrap() != old, "{} was written", path.display());
+        session.apply(Wish::UndoEdit);
+        while session.wait().is_some() {}
+        assert!(std::fs::read(path).unwrap() == old, "{} is as it was", path.display());
     }
     assert!(session.conflicts.is_empty() && session.notices.is_empty(), "{:?}", session.notices);
     assert!(files(&root) == before, "0 bytes differ");

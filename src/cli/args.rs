@@ -116,7 +116,7 @@ enum Task {
     /// Carry out a script of edits; each line is acknowledged when it is on disk
     ///
     /// A line is words, or a JSON array of them: `add IMAGE CLASS CX CY W H`, `set IMAGE N CLASS [CX CY W H]`, `remove IMAGE N`,
-    /// `mark IMAGE reviewed|empty|unreviewed [TAG …]`, `undo`, `redo`, `class add|rename|merge|delete …`, `split val=0.2 test=0.1 seed=0`,
+    /// `mark IMAGE reviewed|empty|unreviewed [TAG …]` (without tags its tags stay), `undo`, `redo`, `class add|rename|merge|delete …`, `split val=0.2 test=0.1 seed=0`,
     /// `move IMAGE train|val|test`. Labels of an image are counted from 0; coordinates are fractions of the image.
     #[command(verbatim_doc_comment)]
     Edit {

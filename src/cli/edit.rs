@@ -216,8 +216,11 @@ impl Editor {
                 of_image("Delete box", image, LabelOp::Remove { index })
             }
             ScriptStep::Mark { image, review, tags } => {
-                let mark = Some(Mark { review, tags });
-                let images = vec![ImageEdit { image: self.image(&image)?, ops: Vec::new(), mark }];
+                let image = self.image(&image)?;
+                // Without tags those stay that it has.
+                let kept = if tags.is_empty() { self.opened()?.marks.get(image).map(|mark| mark.tags.clone()) } else { None };
+                let mark = Some(Mark { review, tags: kept.unwrap_or(tags) });
+                let images = vec![ImageEdit { image, ops: Vec::new(), mark }];
                 Command::Edit(Edit { name: "Mark image".to_owned(), images })
             }
             ScriptStep::Undo => Command::UndoEdit,

@@ -310,7 +310,8 @@ fn in_lines(bytes: &[u8], names: &[String]) -> Vec<u8> {
         let line = old.get(index).copied();
         let text = line.map(|line| line.strip_prefix(parse::BOM).unwrap_or(line).trim_ascii());
         match (line, text) {
-            (Some(line), Some(text)) if text == name.as_bytes() => out.extend_from_slice(line),
+            // As it was read: in another encoding than UTF-8, too.
+            (Some(line), Some(text)) if String::from_utf8_lossy(text).trim() == name => out.extend_from_slice(line),
             (line, _) => {
                 if line.is_some_and(|line| line.starts_with(parse::BOM)) {
                     out.extend_from_slice(parse::BOM);
@@ -466,6 +467,10 @@ mod tests {
         assert_eq!(setup.text("labels/classes.txt"), "a\r\nb\r\nc");
         setup.apply(&ClassEdit::Merge { from: ClassId(0), into: ClassId(1), ids: Ids::Renumber }).unwrap();
         assert_eq!((setup.text("labels/classes.txt").as_str(), setup.text("labels/x.txt").as_str()), ("b\r\nc", "0 .5 .5 .1 .1\n"));
+
+        std::fs::write(setup.root.path().join("labels/classes.txt"), b"K\xE4fer\nb\n").unwrap();
+        setup.apply(&ClassEdit::Add { name: "c".to_owned() }).unwrap();
+        assert_eq!(std::fs::read(setup.root.path().join("labels/classes.txt")).unwrap(), b"K\xE4fer\nb\nc\n", "Latin-1 stays");
 
         let setup = Setup::new(&[("images/x.jpg", ""), ("labels/x.txt", "1 .5 .5 .1 .1\n")]);
         setup.apply(&ClassEdit::Rename { class: ClassId(1), name: "bolt".to_owned() }).unwrap();

@@ -75,14 +75,13 @@ impl ImageEdit {
     /// lies outside of the image, an index names no label, or one is named twice.
     pub fn fitted(&self, labels: &[Label]) -> Option<Self> {
         self.applied(labels)?;
-        let is_touched = |index: usize| {
-            self.ops.iter().any(|op| matches!(op, LabelOp::Set { index: each, .. } | LabelOp::Remove { index: each } if *each == index))
-        };
+        let index_of = |op: &LabelOp| if let LabelOp::Set { index, .. } | LabelOp::Remove { index } = op { Some(*index) } else { None };
+        let touched: HashSet<usize> = self.ops.iter().filter_map(index_of).collect();
         let key = |label: &Label| {
             let bbox = label.bbox;
             (label.class, [bbox.cx, bbox.cy, bbox.w, bbox.h].map(f32::to_bits))
         };
-        let kept = labels.iter().enumerate().filter(|(index, _)| !is_touched(*index));
+        let kept = labels.iter().enumerate().filter(|(index, _)| !touched.contains(index));
         let mut seen: HashSet<_> = kept.map(|(_, label)| key(label)).collect();
         let mut ops = Vec::with_capacity(self.ops.len());
         for op in &self.ops {

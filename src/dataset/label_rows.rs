@@ -4,8 +4,8 @@
 //! Out: splices that touch nothing but the rows in question.
 //!
 //! A field that keeps its value keeps its text; a new value is the shortest number that reads back to the same f32. Blanks, other
-//! columns, line ends, the byte-order mark, a missing last line end and rows that are not used stay as they are. A polygon whose box is
-//! moved is moved and scaled with it. In a file of polygons an added box is written as one, since other trainers read such a file as
+//! columns, line ends, the byte-order mark, a missing last line end and rows that are not used stay as they are, except repeats of a row
+//! that changes or goes: they go. A polygon whose box is moved is moved and scaled with it. In a file of polygons an added box is written as one, since other trainers read such a file as
 //! polygons only.
 
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::geom::Xywhn;
 
 /// The splices of operations; `None` when an index names no label, or one is named twice.
 pub(super) fn splices(bytes: &[u8], file: &LabelFile, ops: &[LabelOp]) -> Option<Vec<Splice>> {
-    let used: Vec<(&Row, Label)> = file.rows.iter().filter_map(|row| Some((row, row.verdict.label()?))).collect();
+    let used: Vec<(usize, Label)> = file.rows.iter().enumerate().filter_map(|(row, each)| Some((row, each.verdict.label()?))).collect();
     let mut changes: Vec<(usize, Option<Label>)> = Vec::new();
     let mut added = Vec::new();
     for op in ops {
@@ -36,11 +36,17 @@ pub(super) fn splices(bytes: &[u8], file: &LabelFile, ops: &[LabelOp]) -> Option
     let mut splices = Vec::new();
     for (index, label) in changes {
         let (row, shown) = *used.get(index)?;
-        match label {
-            Some(label) => splices.extend(set_row(bytes, row, shown, label)),
-            None => splices.push(remove_row(bytes, row.bytes.clone())),
+        let of_row = match label {
+            Some(label) => set_row(bytes, &file.rows[row], shown, label),
+            None => vec![remove_row(bytes, file.rows[row].bytes.clone())],
+        };
+        if !of_row.is_empty() {
+            // Else a row that repeats this one would be the label that was there before.
+            splices.extend(file.repeats(row).map(|repeat| remove_row(bytes, file.rows[repeat].bytes.clone())));
         }
+        splices.extend(of_row);
     }
+    splices.sort_by_key(|splice| splice.at);
     if !added.is_empty() {
         let as_polygons = file.rows.iter().any(|row| row.polygon);
         let rows: Vec<String> = added.iter().map(|label| if as_polygons { polygon_text(label) } else { parse::row_text(label) }).collect();
@@ -155,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::edit::ImageEdit;
-    use super::super::parse::ParseOptions;
+    use super::super::parse::{ParseOptions, Verdict};
     use super::super::splice;
     use super::*;
     use crate::geom::Size;
@@ -201,6 +207,16 @@ mod tests {
     }
 
     #[test]
+    fn repeats_of_a_row_that_changes_or_goes_go() {
+        let text = "0 .5 .5 .2 .2\n1 .3 .3 .1 .1\n0 0.5 .5 .20 .2\r\nodd\n0 .5 .5 .2 .2";
+        assert_eq!(edited(text, &[LabelOp::Remove { index: 0 }]), "1 .3 .3 .1 .1\nodd\n");
+        let set = |index, label| [LabelOp::Set { index, label }];
+        assert_eq!(edited(text, &set(0, label(2, [0.5, 0.5, 0.2, 0.2]))), "2 .5 .5 .2 .2\n1 .3 .3 .1 .1\nodd\n");
+        assert_eq!(edited(text, &set(0, label(0, [0.5, 0.5, 0.2, 0.2]))), text, "nothing changes");
+        assert_eq!(edited(text, &[LabelOp::Remove { index: 1 }]), text.replace("1 .3 .3 .1 .1\n", ""), "they repeat another one");
+    }
+
+    #[test]
     fn a_polygon_moves_with_its_box_and_keeps_its_shape_with_another_class() {
         let text = "1 .2 .2 .4 .2 .3 .6\n";
         let shown = read(text.as_bytes()).labels().next().unwrap();
@@ -231,13 +247,16 @@ mod tests {
     proptest! {
         #[test]
         fn the_file_then_says_what_the_edit_says_and_other_rows_stay(
-            rows in proptest::collection::vec((any_label(), 0..4usize), 0..6),
+            rows in proptest::collection::vec((any_label(), 0..4usize, 0..3usize), 0..6),
             added in proptest::collection::vec(any_label(), 0..3),
             chosen in proptest::collection::vec((0..3usize, any_label()), 6),
             ends_open in any::<bool>(),
         ) {
             let odd = ["", "\r\n", "9 .5 .5 .1 .1\n", "not a row\n"];
-            let mut text: String = rows.iter().flat_map(|(label, n)| [odd[*n].to_owned(), parse::row_text(label), "\n".to_owned()]).collect();
+            let row = |label: &Label| parse::row_text(label) + "\n";
+            let mut text: String = rows.iter().flat_map(|(label, n, _)| [odd[*n].to_owned(), row(label)]).collect();
+            // Some rows are there twice or three times.
+            text.extend(rows.iter().flat_map(|(label, _, n)| vec![row(label); *n]));
             if ends_open {
                 text.pop();
             }
@@ -256,7 +275,8 @@ mod tests {
             let after = splice::apply(text.as_bytes(), &splices).unwrap();
             prop_assert_eq!(read(&after).labels().collect::<Vec<_>>(), wanted);
             prop_assert_eq!(splice::apply(&after, &splice::inverse(&splices)).unwrap(), text.as_bytes());
-            let n_odd = |bytes: &[u8]| read(bytes).rows.iter().filter(|row| row.verdict.label().is_none()).count();
+            let is_odd = |row: &&Row| matches!(&row.verdict, Verdict::Dropped(dropped) if dropped.same_as.is_none());
+            let n_odd = |bytes: &[u8]| read(bytes).rows.iter().filter(is_odd).count();
             prop_assert_eq!(n_odd(&after), n_odd(text.as_bytes()));
         }
     }

@@ -146,6 +146,7 @@ impl Ledger {
     pub fn write(&mut self, edit: NewEdit, go_on: &(dyn Fn() -> ControlFlow<()> + Sync)) -> Result<Written, DatasetError> {
         self.locked(true, |ledger| {
             let NewEdit { name, scope, files, marks, colors } = edit;
+            let marks = marks.into_iter().map(|change| ledger.merged_mark(change)).collect();
             let record = Record { name, scope, marks, colors, ..Record::default() };
             ledger.append(Kind::Edit, record, files, Vec::new(), go_on)
         })
@@ -196,7 +197,20 @@ impl Ledger {
         std::mem::take(&mut self.notes)
     }
 
-    /// How an image is named in a record.
+    /// The change of a mark as it is by now: what another process has said of the image meanwhile stays.
+    fn merged_mark(&self, change: MarkChange) -> MarkChange {
+        let MarkChange { image, before, after } = change;
+        let now = self.mark(&record::to_path(&self.root, &image));
+        let review = if after.review == before.review { now.review } else { after.review };
+        let kept = now.tags.iter().filter(|tag| !before.tags.contains(tag) || after.tags.contains(tag));
+        let added = after.tags.iter().filter(|tag| !before.tags.contains(tag));
+        let mut tags: Vec<String> = kept.chain(added).cloned().collect();
+        tags.sort();
+        tags.dedup();
+        MarkChange { image, before: now, after: Mark { review, tags } }
+    }
+
+    /// How an image is named in a record; `before` is what is known of it now, against which `after` is a change.
     pub fn mark_change(&self, image: &Path, after: Mark) -> MarkChange {
         MarkChange { image: record::to_bytes(&self.root, image), before: self.mark(image), after }
     }
@@ -299,7 +313,7 @@ impl Ledger {
             left_indices.push(index);
         }
         // After a disk that failed the others were not tried, which is not what there is to tell.
-        let failed = failed.or(stopped);
+        let mut failed = failed.or(stopped);
         let step = match kind {
             Kind::Undo => Step::Undo,
             Kind::Redo => Step::Redo,
@@ -319,7 +333,9 @@ impl Ledger {
         self.take_in(&record::of_line(&line[..line.len() - 1]).expect("it was just made"), start, line.len());
         if !left_indices.is_empty() {
             let json = serde_json::to_vec(&left_indices).expect("numbers always serialize");
-            self.write_line(&record::to_line(Kind::Left, id, false, &json), true)?;
+            // Files have changed by now: that the disk is full is no reason to say that they have not.
+            let noted = self.write_line(&record::to_line(Kind::Left, id, false, &json), true);
+            failed = failed.or(noted.err());
             self.left.insert(id, left_indices);
         }
         // If this line is lost, the last edit is only looked at once more.
@@ -359,8 +375,8 @@ impl Ledger {
     /// Runs `work` while no other process writes, after having read what they wrote. Without a file and without `creates`, there is
     /// nothing to lock.
     fn locked<T>(&mut self, creates: bool, work: impl FnOnce(&mut Self) -> Result<T, DatasetError>) -> Result<T, DatasetError> {
-        if self.file.is_some() && !self.path.exists() {
-            // Somebody removed it: what it said is gone.
+        if self.file.as_ref().is_some_and(|file| !is_at(file, &self.path)) {
+            // Somebody removed it, or put another in its place: what it said is gone.
             *self = Self { notes: std::mem::take(&mut self.notes), ..Self::empty(&self.root, &self.path) };
         }
         if self.file.is_none() {
@@ -424,12 +440,28 @@ impl Ledger {
         let mut file = file.try_clone().map_err(failed)?;
         if size < self.len {
             // Restored from elsewhere, such as a backup.
-            *self = Self { file: self.file.take(), notes: std::mem::take(&mut self.notes), ..Self::empty(&self.root, &self.path) };
+            self.forget();
         }
+        if let Err(error) = self.read_lines(&mut file, size) {
+            // What was taken in until then is read again the next time.
+            self.forget();
+            return Err(error);
+        }
+        self.settle()
+    }
+
+    /// As if nothing had been read.
+    fn forget(&mut self) {
+        *self = Self { file: self.file.take(), notes: std::mem::take(&mut self.notes), ..Self::empty(&self.root, &self.path) };
+    }
+
+    /// Takes the lines in from what is known to `size`; cuts off what is not whole at the end.
+    fn read_lines(&mut self, file: &mut File, size: u64) -> Result<(), DatasetError> {
         let failed = |source| DatasetError::Io { path: self.path.display().to_string(), source };
         file.seek(SeekFrom::Start(self.len)).map_err(failed)?;
         let mut reader = BufReader::with_capacity(1 << 20, file.take(size - self.len));
         let (mut offset, mut whole_to) = (self.len, self.len);
+        let mut n_open = 0;
         let mut damaged: Option<u64> = None;
         let mut buffer = Vec::new();
         loop {
@@ -440,6 +472,7 @@ impl Ledger {
             if n == 0 {
                 break;
             }
+            n_open = if buffer.ends_with(b"\n") { 0 } else { n as u64 };
             match buffer.strip_suffix(b"\n").and_then(record::of_line) {
                 None => damaged = damaged.or(Some(offset)),
                 Some(line) => {
@@ -462,10 +495,28 @@ impl Ledger {
             offset += n as u64;
         }
         if whole_to < size {
+            // The end of a process leaves one line without its end; anything else is not ours to throw away.
+            if whole_to + n_open < size {
+                let copy = self.keep_tail(whole_to)?;
+                self.notes.push(format!(
+                    "the end of the ledger of edits is damaged; the edits there cannot be undone, and were kept aside\nFile: {}",
+                    copy.display()
+                ));
+            }
             self.cut_tail(whole_to)?;
         }
         self.len = whole_to;
-        self.settle()
+        Ok(())
+    }
+
+    /// Copies what stands behind a place into a file beside the ledger.
+    fn keep_tail(&self, start: u64) -> Result<PathBuf, DatasetError> {
+        let copy = self.path.with_extension(format!("damaged-{start}"));
+        let failed = |source| DatasetError::Write { path: copy.display().to_string(), source };
+        let bytes = std::fs::read(&self.path).map_err(failed)?;
+        let tail = bytes.get(start as usize..).unwrap_or_default();
+        std::fs::write(&copy, tail).and_then(|()| File::open(&copy)?.sync_all()).map_err(failed)?;
+        Ok(copy)
     }
 
     fn check_version(&self, json: &[u8]) -> Result<(), DatasetError> {
@@ -587,6 +638,22 @@ impl Ledger {
         }
         let line = self.line_at(place)?;
         serde_json::from_slice::<Named>(record::of_line(&line)?.json).ok().map(|named| named.name)
+    }
+}
+
+/// Whether the path leads to this open file, and not to another one or none.
+fn is_at(file: &File, path: &Path) -> bool {
+    let Ok(now) = std::fs::metadata(path) else { return false };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        file.metadata().is_ok_and(|opened| (opened.dev(), opened.ino()) == (now.dev(), now.ino()))
+    }
+    // Elsewhere an open file cannot be replaced.
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        now.is_file()
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Dropped {
     pub class: Option<ClassId>,
     /// The box as written, where there is one with finite numbers.
     pub bbox: Option<Xywhn>,
+    /// The row that it repeats, counted from 0 among the rows of the file.
+    pub same_as: Option<usize>,
 }
 
 impl Verdict {
@@ -90,6 +92,12 @@ impl LabelFile {
     /// The labels that training uses, in file order.
     pub fn labels(&self) -> impl Iterator<Item = Label> {
         self.rows.iter().filter_map(|row| row.verdict.label())
+    }
+
+    /// The rows that repeat this one, and would count as soon as it says something else.
+    pub(super) fn repeats(&self, row: usize) -> impl Iterator<Item = usize> {
+        let is_repeat = move |each: &Row| matches!(&each.verdict, Verdict::Dropped(dropped) if dropped.same_as == Some(row));
+        self.rows.iter().enumerate().filter(move |(_, each)| is_repeat(each)).map(|(index, _)| index)
     }
 
     /// Gives every label class 0.
@@ -114,7 +122,7 @@ pub fn parse(bytes: &[u8], options: ParseOptions, image_size: &dyn Fn() -> Optio
     }
     let size = std::cell::OnceCell::new();
     let size = || *size.get_or_init(image_size);
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     let mut seen: HashMap<Vec<u32>, usize> = HashMap::new();
     for (index, range) in lines(bytes).enumerate() {
         let fields: Vec<&[u8]> = tokens(&bytes[range.clone()]).map(|token| &bytes[range.clone()][token]).collect();
@@ -127,14 +135,15 @@ pub fn parse(bytes: &[u8], options: ParseOptions, image_size: &dyn Fn() -> Optio
             Ok(values) => {
                 let mut verdict = judge(&values, size);
                 if let Some(label) = verdict.label() {
-                    let first = *seen.entry(values.identity(label)).or_insert(line);
-                    if first != line {
+                    let first = *seen.entry(values.identity(label)).or_insert(rows.len());
+                    if first != rows.len() {
                         verdict = Verdict::Dropped(Dropped {
                             rule: Rule::DuplicateRow,
                             fix: Fixability::Auto,
-                            reason: format!("the same class and coordinates as in line {first}"),
+                            reason: format!("the same class and coordinates as in line {}", rows[first].line),
                             class: Some(label.class),
                             bbox: Some(label.bbox),
+                            same_as: Some(first),
                         });
                     }
                 }
@@ -306,7 +315,7 @@ fn box_of(numbers: &[f64]) -> Xywhn {
 }
 
 fn read_row(fields: &[&[u8]], options: ParseOptions) -> Result<Values, Dropped> {
-    let dropped = |rule: Rule, fix: Fixability, reason: String| Dropped { rule, fix, reason, class: None, bbox: None };
+    let dropped = |rule: Rule, fix: Fixability, reason: String| Dropped { rule, fix, reason, class: None, bbox: None, same_as: None };
     let keypoints = options.n_keypoint_fields.is_some_and(|n| fields.len() == 5 + n);
     let polygon = !keypoints && fields.len() >= 7 && fields.len() % 2 == 1;
     if fields.len() != 5 && !keypoints && !polygon {
@@ -358,7 +367,7 @@ fn judge(values: &Values, size: impl Fn() -> Option<Size>) -> Verdict {
     let written = values.written();
     let Xywhn { cx, cy, w, h } = written.bbox;
     let dropped = |rule: Rule, fix: Fixability, reason: String| {
-        Verdict::Dropped(Dropped { rule, fix, reason, class: Some(written.class), bbox: Some(written.bbox) }) //
+        Verdict::Dropped(Dropped { rule, fix, reason, class: Some(written.class), bbox: Some(written.bbox), same_as: None }) //
     };
     if w < 0.0 || h < 0.0 {
         return dropped(Rule::NegativeSize, Fixability::Ask, format!("width {w}, height {h}"));
@@ -532,6 +541,7 @@ mod tests {
         let Verdict::Dropped(dropped) = &file.rows[1].verdict else { panic!("{file:?}") };
         assert_eq!((dropped.rule, dropped.fix), (Rule::DuplicateRow, Fixability::Auto));
         assert!(dropped.reason.ends_with("line 1"));
+        assert_eq!(file.repeats(0).collect::<Vec<_>>(), [1]);
         assert_eq!(file.labels().count(), 2);
     }
 

@@ -9,7 +9,7 @@
 //!    without labels counts as of a class of its own.
 //! 3. No image is moved: `train.txt`, `val.txt` and `test.txt` list them, and data.yaml points at these.
 //!
-//! Names that only count (`IMG_0001`, or one name for a large part of the dataset) are no videos. The same seed gives the same split.
+//! Names that only count (`IMG_0001`, or one name for nearly the whole dataset) are no videos. The same seed gives the same split.
 //! Source: Sechidis, Tsoumakas, Vlahavas, On the Stratification of Multi-Label Data (2011).
 
 use std::collections::{BTreeMap, HashMap};
@@ -66,8 +66,8 @@ pub struct SplitCounts {
     pub boxes: Vec<usize>,
 }
 
-/// A larger part of the dataset under one name is numbered, not filmed.
-const LARGEST_VIDEO: f64 = 0.2;
+/// Where one name covers nearly the whole dataset, it is numbered, not filmed.
+const LARGEST_VIDEO: f64 = 0.9;
 /// Names that cameras and exports give to any picture.
 const COUNTED: [&str; 10] = ["img", "image", "dsc", "dscn", "dscf", "pict", "photo", "picture", "p", "pxl"];
 
@@ -306,8 +306,8 @@ fn roboflow_stem(name: &str) -> Option<String> {
     ["jpg", "jpeg", "png", "bmp", "webp"].contains(&ending.to_ascii_lowercase().as_str()).then(|| stem.to_owned())
 }
 
-/// Folder without the names of splits, and name without the number at its end.
-fn video_key(dataset: &Dataset, path: &Path) -> Option<(PathBuf, String)> {
+/// Folder without the names of splits, and name without the number at its end; and how many digits that has.
+fn video_key(dataset: &Dataset, path: &Path) -> Option<((PathBuf, String), usize)> {
     let file = name(path);
     let stem = roboflow_stem(&file).unwrap_or_else(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
     let prefix = stem.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -319,17 +319,20 @@ fn video_key(dataset: &Dataset, path: &Path) -> Option<(PathBuf, String)> {
     };
     let folder: PathBuf = folder.components().map(std::path::Component::as_os_str).filter(|part| !is_split(part)).collect();
     let is_counted = COUNTED.contains(&prefix.to_ascii_lowercase().as_str()) && folder.as_os_str().is_empty();
-    (n_digits >= 2 && prefix.chars().any(char::is_alphanumeric) && !is_counted).then(|| (folder, prefix.to_owned()))
+    (n_digits >= 1 && prefix.chars().any(char::is_alphanumeric) && !is_counted).then(|| ((folder, prefix.to_owned()), n_digits))
 }
 
 /// Sets of frames of one video or burst.
 fn videos(dataset: &Dataset, paths: &[&Path], notes: &mut Vec<String>) -> Vec<Vec<usize>> {
-    let mut sets = by_key(paths, |path| video_key(dataset, path));
+    let mut sets = by_key(paths, |path| video_key(dataset, path).map(|(key, _)| key));
+    // `x_1` and `x_2` may be anything; with `x_10` they are frames.
+    let is_long = |&place: &usize| video_key(dataset, paths[place]).is_some_and(|(_, n_digits)| n_digits >= 2);
+    sets.retain(|set| set.iter().any(is_long));
     let largest = (paths.len() as f64 * LARGEST_VIDEO).max(2.0);
     sets.retain(|set| {
         let is_video = set.len() as f64 <= largest;
         if !is_video {
-            let key = video_key(dataset, paths[set[0]]).map(|(_, prefix)| prefix).unwrap_or_default();
+            let key = video_key(dataset, paths[set[0]]).map(|((_, prefix), _)| prefix).unwrap_or_default();
             notes.push(format!(
                 "{} images are called {key:?} and a number; so many are taken for single pictures, not for a video",
                 set.len()
@@ -502,6 +505,22 @@ mod tests {
         assert!((40..=80).contains(&plan.counts[1].n_images), "{:?}", plan.counts);
         let apart = super::plan(&dataset, &labels(&dataset), &SplitOptions { groups_by_name: false, ..options }, &never).unwrap();
         assert_eq!(apart.n_joined, [1, 20, 0]);
+    }
+
+    #[test]
+    fn frames_stay_together_in_few_long_videos_and_with_numbers_of_any_length() {
+        // Three videos of about a third each, whose numbers have one to two digits; and two pictures of whatever.
+        let (_root, dataset) =
+            many(|index| if index < 198 { format!("vid{}_{}", ["a", "b", "c"][index % 3], index / 3) } else { format!("x_{index}") });
+        let plan = super::plan(&dataset, &labels(&dataset), &SplitOptions::default(), &never).unwrap();
+        let mut seen: BTreeMap<String, Split> = BTreeMap::new();
+        for (image, split) in dataset.images.iter().zip(&plan.splits) {
+            let key = name(&image.path)[..4].to_owned();
+            assert_eq!(*seen.entry(key.clone()).or_insert(*split), *split, "{key}");
+        }
+        assert_eq!(plan.n_joined, [0, 0, 4]);
+        let (_root, dataset) = many(|index| format!("{}_{}", index / 2, index % 2 + 1));
+        assert_eq!(super::plan(&dataset, &labels(&dataset), &SplitOptions::default(), &never).unwrap().n_joined, [0, 0, 0]);
     }
 
     #[test]

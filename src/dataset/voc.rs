@@ -157,18 +157,19 @@ fn object(line: usize, bytes: Range<usize>, fields: &HashMap<String, String>) ->
 /// `image_size` is the true size; `None` falls back to what the annotation says.
 pub fn rows(file: &VocFile, names: &[String], image_size: Option<Size>) -> LabelFile {
     let mut seen: HashMap<(ClassId, [u32; 4]), usize> = HashMap::new();
-    let rows = file.objects.iter().map(|object| {
+    let rows = file.objects.iter().enumerate().map(|(index, object)| {
         let mut verdict = judge(object, names, image_size.or(file.size));
         if let Some(Label { class, bbox }) = verdict.label() {
-            let first = *seen.entry((class, [bbox.cx, bbox.cy, bbox.w, bbox.h].map(f32::to_bits))).or_insert(object.line);
-            if first != object.line {
-                let reason = format!("the same class and box as the object in line {first}");
+            let first = *seen.entry((class, [bbox.cx, bbox.cy, bbox.w, bbox.h].map(f32::to_bits))).or_insert(index);
+            if first != index {
+                let reason = format!("the same class and box as the object in line {}", file.objects[first].line);
                 verdict = Verdict::Dropped(Dropped {
                     rule: Rule::DuplicateRow,
                     fix: Fixability::Ask,
                     reason,
                     class: Some(class),
                     bbox: Some(bbox),
+                    same_as: Some(first),
                 });
             }
         }
@@ -178,7 +179,9 @@ pub fn rows(file: &VocFile, names: &[String], image_size: Option<Size>) -> Label
 }
 
 fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
-    let dropped = |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: None, bbox: None });
+    let dropped = |rule, reason| {
+        Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: None, bbox: None, same_as: None }) //
+    };
     let Some(class) = names.iter().position(|name| *name == object.name) else {
         return dropped(Rule::ClassOutsideNames, format!("class {:?} is not among the dataset's names", object.name));
     };
@@ -194,8 +197,10 @@ fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
     let (width, height) = (f64::from(size.width), f64::from(size.height));
     let edges = [x1 / width, y1 / height, x2 / width, y2 / height];
     let written = Label { class, bbox: edge::xywhn_from_edges(edges) };
-    let dropped =
-        |rule, reason| Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: Some(class), bbox: Some(written.bbox) });
+    let dropped = |rule, reason| {
+        let (class, bbox) = (Some(class), Some(written.bbox));
+        Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class, bbox, same_as: None })
+    };
     if written.bbox.w == 0.0 || written.bbox.h == 0.0 {
         return dropped(Rule::ZeroSize, format!("width {}, height {} pixels", x2 - x1, y2 - y1));
     }

@@ -17,13 +17,15 @@ use super::edit::LabelOp;
 use super::label::{ClassId, Label};
 use super::parse::{self, LabelFile};
 use super::splice::Splice;
+use super::voc;
 use crate::geom::{Size, Xywhn};
 
 /// An object and the places of what may change in it.
 #[derive(Default)]
 struct Object {
     bytes: Range<usize>,
-    name: Range<usize>,
+    /// What its name element holds.
+    name: Option<Range<usize>>,
     /// xmin, ymin, xmax, ymax; empty where it has none.
     corners: [Range<usize>; 4],
 }
@@ -74,11 +76,18 @@ pub(super) fn splices(
         }
         touched.push(index);
         let Some(&(row, shown)) = used.get(index) else { return Ok(None) };
-        let object = objects.get(row).ok_or("holds objects that are not read in order")?;
-        match label {
-            Some(label) => set_object(bytes, object, shown, label, names, size, &mut splices),
-            None => splices.push(remove_object(bytes, object)),
+        let object = |row: usize| objects.get(row).ok_or("holds objects that are not read in order");
+        let of_object = match label {
+            Some(label) => set_object(bytes, object(row)?, shown, label, names, size)?,
+            None => vec![remove_object(bytes, object(row)?)],
+        };
+        if !of_object.is_empty() {
+            // Else an object that repeats this one would be the label that was there before.
+            for repeat in file.repeats(row) {
+                splices.push(remove_object(bytes, object(repeat)?));
+            }
         }
+        splices.extend(of_object);
     }
     if !added.is_empty() {
         let place = objects.last().map_or(end, |object| object.bytes.end);
@@ -99,20 +108,28 @@ pub(super) fn renamed(bytes: &[u8], name: &str, new: Option<&str>) -> Result<Vec
         return Ok(Vec::new());
     }
     let (objects, _) = objects(bytes)?;
-    let of_name = objects.iter().filter(|object| {
-        let text = std::str::from_utf8(&bytes[object.name.clone()]).unwrap_or_default();
-        escape::unescape(text).is_ok_and(|text| text.trim() == name)
+    let file = voc::parse_voc(bytes).map_err(|(line, reason)| format!("is broken XML in line {line}: {reason}"))?;
+    if file.objects.len() != objects.len() {
+        return Err("holds objects that are not read in order".to_owned());
+    }
+    // However the name is written, such as in CDATA.
+    let of_name = objects.iter().zip(&file.objects).filter(|(_, read)| read.name == name);
+    let splices = of_name.map(|(object, _)| match new {
+        Some(new) => set_name(bytes, object, new),
+        None => Ok(remove_object(bytes, object)),
     });
-    let splices = of_name.map(|object| match new {
-        Some(new) => Splice::new(object.name.start, &bytes[object.name.clone()], escape::escape(new).as_bytes()),
-        None => remove_object(bytes, object),
-    });
-    Ok(splices.collect())
+    splices.collect()
+}
+
+/// Gives an object another name.
+fn set_name(bytes: &[u8], object: &Object, name: &str) -> Result<Splice, String> {
+    let range = object.name.clone().ok_or("holds an object without a name, which cannot get another one")?;
+    Ok(Splice::new(range.start, &bytes[range], escape::escape(name).as_bytes()))
 }
 
 /// How many objects have this name.
 pub(super) fn count(bytes: &[u8], name: &str) -> usize {
-    super::voc::parse_voc(bytes).map_or(0, |file| file.objects.iter().filter(|object| object.name == name).count())
+    voc::parse_voc(bytes).map_or(0, |file| file.objects.iter().filter(|object| object.name == name).count())
 }
 
 /// The objects with their places, and where the annotation's end tag stands.
@@ -138,7 +155,7 @@ fn objects(bytes: &[u8]) -> Result<(Vec<Object>, usize), String> {
             Event::End(_) => {
                 let range = trimmed(text, content..position);
                 match path.iter().skip(1).map(String::as_str).collect::<Vec<_>>()[..] {
-                    ["object", "name"] => object.name = range,
+                    ["object", "name"] => object.name = Some(range),
                     ["object", "bndbox", field] => {
                         if let Some(corner) = CORNERS.iter().position(|corner| *corner == field) {
                             object.corners[corner] = range;
@@ -178,23 +195,30 @@ fn corner_text(value: f64, is_whole: bool) -> String {
     if is_whole { format!("{:.0}", value.round().max(0.0)) } else { format!("{}", ((value * 100.0).round() / 100.0).max(0.0)) }
 }
 
-fn set_object(bytes: &[u8], object: &Object, shown: Label, label: Label, names: &[String], size: Size, splices: &mut Vec<Splice>) {
+fn set_object(bytes: &[u8], object: &Object, shown: Label, label: Label, names: &[String], size: Size) -> Result<Vec<Splice>, String> {
+    let mut splices = Vec::new();
     if label.class != shown.class {
-        let name = escape::escape(class_name(names, label.class)).into_owned();
-        splices.push(Splice::new(object.name.start, &bytes[object.name.clone()], name));
+        splices.push(set_name(bytes, object, class_name(names, label.class))?);
     }
     if label.bbox == shown.bbox {
-        return;
+        return Ok(splices);
     }
     let (old, new) = (pixels(shown.bbox, size), pixels(label.bbox, size));
-    for (axis, range) in object.corners.iter().enumerate() {
+    let has_changed = [0, 1, 2, 3].map(|corner| (old[corner] - new[corner]).abs() > 1e-3);
+    let written = [0, 1, 2, 3].map(|corner| parse::number(&bytes[object.corners[corner].clone()]).unwrap_or(0.0));
+    for (corner, range) in object.corners.iter().enumerate() {
         let text = &bytes[range.clone()];
         let is_whole = text.iter().all(u8::is_ascii_digit);
-        let value = corner_text(new[axis], is_whole);
-        if (old[axis] - new[axis]).abs() > 1e-3 && value.as_bytes() != text {
+        let value = corner_text(new[corner], is_whole);
+        let axis = corner % 2;
+        // A minimum beyond its maximum is read with both swapped: then only both together say what is meant.
+        let is_reversed = written[axis] > written[axis + 2];
+        let has_changed = if is_reversed { has_changed[axis] || has_changed[axis + 2] } else { has_changed[corner] };
+        if has_changed && value.as_bytes() != text {
             splices.push(Splice::new(range.start, text, value));
         }
     }
+    Ok(splices)
 }
 
 /// An object with the line that it begins.
@@ -257,7 +281,6 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::super::edit::ImageEdit;
     use super::super::splice;
-    use super::super::voc;
     use super::*;
 
     const SIZE: Size = Size { width: 100, height: 50 };
@@ -309,6 +332,38 @@ mod tests {
         let empty = "<annotation>\n</annotation>\n";
         assert_eq!(read(&edited(empty, &[LabelOp::Add(labels[2])])).labels().collect::<Vec<_>>(), [labels[2]]);
         assert_eq!(read(&edited("", &[LabelOp::Add(labels[2])])).labels().collect::<Vec<_>>(), [labels[2]]);
+    }
+
+    #[test]
+    fn repeats_of_an_object_that_changes_or_goes_go() {
+        let object = "<object><name>cat</name><bndbox><xmin>50</xmin><ymin>5</ymin><xmax>70</xmax><ymax>25</ymax></bndbox></object>";
+        let text = format!("<annotation>{object}\n{object}{object}\n<object/></annotation>");
+        assert_eq!(edited(&text, &[LabelOp::Remove { index: 0 }]), "<annotation>\n<object/></annotation>");
+        let shown = read(&text).labels().next().unwrap();
+        let dog = LabelOp::Set { index: 0, label: Label { class: ClassId(0), ..shown } };
+        assert_eq!(read(&edited(&text, &[dog])).rows.len(), 1);
+        assert_eq!(edited(&text, &[LabelOp::Set { index: 0, label: shown }]), text);
+    }
+
+    #[test]
+    fn corners_that_are_reversed_are_written_in_order() {
+        let text = "<annotation><object><name>cat</name><bndbox><xmin>50</xmin><ymin>5</ymin><xmax>10</xmax><ymax>25</ymax></bndbox></object></annotation>";
+        let wanted = label(1, [10.0, 5.0, 60.0, 25.0]);
+        let after = edited(text, &[LabelOp::Set { index: 0, label: wanted }]);
+        assert_eq!(after, text.replace(">10<", ">60<").replace(">50<", ">10<"));
+        assert_eq!(read(&after).labels().collect::<Vec<_>>(), [wanted]);
+    }
+
+    #[test]
+    fn names_are_found_however_they_are_written_and_none_is_made_up() {
+        let text = "<annotation><object><name><![CDATA[d&g]]></name></object><object><name>d&#38;g</name></object></annotation>";
+        let splices = renamed(text.as_bytes(), "d&g", Some("a<b")).unwrap();
+        let after = splice::apply(text.as_bytes(), &splices).unwrap();
+        let object = "<object><name>a&lt;b</name></object>";
+        assert_eq!(String::from_utf8(after).unwrap(), format!("<annotation>{object}{object}</annotation>"));
+        let nameless = b"<annotation><object><bndbox><xmin>1</xmin></bndbox></object></annotation>";
+        assert!(renamed(nameless, "", Some("x")).unwrap_err().contains("without a name"));
+        assert_eq!(renamed(nameless, "", None).unwrap().len(), 1);
     }
 
     #[test]

@@ -187,6 +187,26 @@ fn marks_and_colours_are_kept_and_taken_back() {
 }
 
 #[test]
+fn what_two_say_of_one_image_is_merged() {
+    let setup = Setup::new(&[]);
+    let image = setup.path("images/a.jpg");
+    let mark = |review, tags: &[&str]| Mark { review, tags: tags.iter().map(|&tag| tag.to_owned()).collect() };
+    let said = |ledger: &mut Ledger, marks| ledger.write(NewEdit { marks, ..NewEdit::default() }, &go_on).unwrap();
+    let (mut one, mut other) = (setup.open(), setup.open());
+    let first = vec![one.mark_change(&image, mark(Review::Unreviewed, &["blurred", "night"]))];
+    said(&mut one, first);
+    other.catch_up().unwrap();
+    let theirs = vec![other.mark_change(&image, mark(Review::Unreviewed, &["night", "rain"]))];
+    let mine = vec![one.mark_change(&image, mark(Review::Reviewed, &["blurred", "dusk", "night"]))];
+    said(&mut other, theirs);
+    let written = said(&mut one, mine);
+    assert_eq!(written.record.marks[0].before, mark(Review::Unreviewed, &["night", "rain"]), "so that undo takes back the own part");
+    assert_eq!(setup.open().mark(&image), mark(Review::Reviewed, &["dusk", "night", "rain"]));
+    other.undo().unwrap().unwrap();
+    assert_eq!(other.mark(&image), mark(Review::Unreviewed, &["night", "rain"]));
+}
+
+#[test]
 fn two_ledgers_of_one_dataset_see_what_the_other_wrote() {
     let setup = Setup::new(&[("a.txt", "1")]);
     let (mut one, mut other) = (setup.open(), setup.open());
@@ -198,6 +218,55 @@ fn two_ledgers_of_one_dataset_see_what_the_other_wrote() {
     std::fs::remove_file(setup.file()).unwrap();
     setup.edit(&mut one, "New", &[("a.txt", "4")]).unwrap();
     assert_eq!(setup.open().n_done(), 1, "a ledger that was removed is begun anew");
+    // As an editor or a backup puts another file in its place.
+    let (bytes, beside) = (std::fs::read(setup.file()).unwrap(), setup.file().with_extension("new"));
+    std::fs::write(&beside, &bytes).unwrap();
+    std::fs::rename(&beside, setup.file()).unwrap();
+    setup.edit(&mut one, "Newer", &[("a.txt", "5")]).unwrap();
+    assert_eq!((setup.open().n_done(), one.n_done()), (2, 2), "it is written to the file that is there");
+}
+
+#[test]
+fn a_damaged_end_is_kept_aside_and_a_line_without_its_end_is_not() {
+    let setup = Setup::new(&[("a.txt", "1")]);
+    let mut ledger = setup.open();
+    for after in ["2", "3"] {
+        setup.edit(&mut ledger, after, &[("a.txt", after)]).unwrap();
+    }
+    let whole = std::fs::read(setup.file()).unwrap();
+    let files = || std::fs::read_dir(setup.file().parent().unwrap()).unwrap().count();
+    std::fs::write(setup.file(), [&whole[..], b"half a li"].concat()).unwrap();
+    assert_eq!((setup.open().take_notes().len(), files()), (0, 1));
+    assert_eq!(std::fs::read(setup.file()).unwrap(), whole);
+
+    let tail = b"0123456789abcdef undo 9 - {}\nhalf a li";
+    std::fs::write(setup.file(), [&whole[..], tail].concat()).unwrap();
+    let mut ledger = setup.open();
+    assert_eq!((ledger.take_notes().len(), files(), ledger.n_done()), (1, 2, 2));
+    let copy = setup.file().with_extension(format!("damaged-{}", whole.len()));
+    assert_eq!(std::fs::read(copy).unwrap(), tail);
+    assert_eq!(std::fs::read(setup.file()).unwrap(), whole);
+    ledger.undo().unwrap().unwrap();
+    assert_eq!(setup.text("a.txt").as_deref(), Some("2"));
+}
+
+#[test]
+fn a_ledger_that_could_not_be_read_is_read_as_a_whole_the_next_time() {
+    let setup = Setup::new(&[("a.txt", "1")]);
+    let (mut one, mut other) = (setup.open(), setup.open());
+    setup.edit(&mut one, "One", &[("a.txt", "2")]).unwrap();
+    other.catch_up().unwrap();
+    setup.edit(&mut one, "Two", &[("a.txt", "3")]).unwrap();
+    let whole = std::fs::read(setup.file()).unwrap();
+    // A later version ends the reading behind lines that were taken in.
+    let later = record::to_line(Kind::Ledger, 0, false, b"{\"version\": 2}");
+    std::fs::write(setup.file(), [&whole[..], &later].concat()).unwrap();
+    for _ in 0..2 {
+        assert!(other.catch_up().is_err());
+    }
+    std::fs::write(setup.file(), &whole).unwrap();
+    other.catch_up().unwrap();
+    assert_eq!((other.n_done(), other.undo_name().as_deref()), (2, Some("Two")));
 }
 
 #[test]

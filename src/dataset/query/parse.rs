@@ -20,6 +20,9 @@ use crate::dataset::rule::Rule;
 /// A compiled regular expression may take so much memory.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
+/// So many parentheses may be open at once: reading and filtering go into each.
+const MAX_DEPTH: usize = 100;
+
 /// What is wrong with a line, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
@@ -49,6 +52,8 @@ pub enum QueryProblem {
     OpenParenthesis,
     #[error("nothing opens this parenthesis")]
     StrayParenthesis,
+    #[error("more than {MAX_DEPTH} parentheses are open here")]
+    TooDeep,
     #[error("something is missing here")]
     Missing,
 }
@@ -78,7 +83,7 @@ pub fn parse(line: &str, vocabulary: &Vocabulary) -> Result<Filter, QueryError> 
     if tokens.is_empty() {
         return Ok(Filter::default());
     }
-    let mut parser = Parser { line, vocabulary, tokens: &tokens, at: 0 };
+    let mut parser = Parser { line, vocabulary, tokens: &tokens, at: 0, depth: 0 };
     let filter = parser.any()?;
     match parser.next() {
         None => Ok(filter),
@@ -91,6 +96,8 @@ struct Parser<'a> {
     vocabulary: &'a Vocabulary,
     tokens: &'a [Token],
     at: usize,
+    /// Parentheses that are open.
+    depth: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -136,7 +143,12 @@ impl<'a> Parser<'a> {
         let filter = match &token.kind {
             TokenKind::Open => {
                 self.at += 1;
+                self.depth += 1;
+                if self.depth > MAX_DEPTH {
+                    return Err(QueryError { span: token.span.clone(), problem: QueryProblem::TooDeep });
+                }
                 let inner = self.any()?;
+                self.depth -= 1;
                 if self.next().is_none_or(|token| token.kind != TokenKind::Close) {
                     return Err(QueryError { span: token.span.clone(), problem: QueryProblem::OpenParenthesis });
                 }
@@ -476,6 +488,14 @@ mod tests {
             assert_eq!((&line[error.span.clone()], error.to_string().as_str()), (place, message), "{line}");
             assert!(error.hint().unwrap_or_default().contains(hint), "{line}: {:?}", error.hint());
         }
+    }
+
+    #[test]
+    fn parentheses_nest_to_a_depth_that_the_stack_holds() {
+        let nested = |depth: usize| parse(&format!("{}a{}", "(".repeat(depth), ")".repeat(depth)), &vocabulary());
+        assert_eq!(nested(MAX_DEPTH).unwrap(), read("a"));
+        assert_eq!(nested(1_000_000).unwrap_err(), QueryError { span: MAX_DEPTH..MAX_DEPTH + 1, problem: QueryProblem::TooDeep });
+        assert!(parse(&"(a) ".repeat(300), &vocabulary()).is_ok());
     }
 
     proptest! {

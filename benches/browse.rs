@@ -122,8 +122,8 @@ fn opened(name: &str, data: &Path, state: &Path) -> (OpenDataset, Session) {
                     let key = |image: usize| PictureKey { path: dataset.images[image].path.clone(), max_side: Some(THUMBNAIL_SIDE) };
                     thumbnails = (0..N_THUMBNAILS).map(key).collect();
                 }
-                Event::Labels(_) => labels = now,
-                Event::ImageFacts(_) => facts = now,
+                Event::Labels { .. } => labels = now,
+                Event::ImageFacts { .. } => facts = now,
                 Event::Finished { .. } => is_finished = true,
                 Event::Failed { failure, .. } => panic!("{failure:?}"),
                 _ => {}

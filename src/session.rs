@@ -18,8 +18,10 @@ pub mod event;
 pub mod failure;
 pub mod job;
 pub mod ledger;
+pub mod ledger_news;
 mod monitor;
 mod opening;
+mod path_index;
 pub mod pictures;
 pub mod prelabel;
 pub mod pyramid;
@@ -38,7 +40,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 pub use command::{BrowseKind, Command, DetectRequest, OpenTarget};
 pub use device::DeviceOption;
@@ -47,7 +49,7 @@ pub use editing::{Conflict, Resolution};
 pub use event::{CommandDone, DatasetCounts, Event, PictureResult};
 pub use failure::{Failure, FailureKind};
 pub use job::{JobContext, JobId, JobKind, JobMessage, JobStatus};
-pub use ledger::{Edited, LedgerNews, LedgerReply};
+pub use ledger_news::{Edited, LedgerNews, LedgerReply};
 pub use pictures::{LoadedPicture, PictureKey, PictureState, Pictures};
 pub use prelabel::{PrelabelReport, PrelabelRequest, Proposal, Proposals};
 pub use queue::{Queue, QueuedRun};
@@ -68,6 +70,7 @@ use crate::train::{Alarm, Divergence, EpochReport, EpochSamples, MachineReport, 
 use crate::train::{ComparedRun, Hyp, PastRun};
 use crate::train::{SweepRow, TrainEvent, TrainOrder, TrainPlan, TrainSummary, ValReport};
 use job::RunningJob;
+use ledger::LedgerThread;
 
 /// The open dataset with everything that was read of it. What changes is replaced, never changed in place, so that panels see
 /// by the pointer whether something they worked out still holds.
@@ -250,6 +253,8 @@ pub struct Session {
     pub conflicts: Vec<Conflict>,
     /// A split of the open dataset that was planned and not yet applied.
     pub split_plan: Option<Arc<SplitPlan>>,
+    /// Whose images the plan counts.
+    split_of: Option<Arc<Dataset>>,
     pub jobs: Vec<JobStatus>,
     pub pictures: Pictures,
     /// Of pictures that are too large for one texture.
@@ -260,7 +265,7 @@ pub struct Session {
     pub devices: Vec<DeviceOption>,
 
     /// Writes the edits of the open dataset.
-    ledger: Option<ledger::LedgerThread>,
+    ledger: Option<LedgerThread>,
     awaited: editing::Awaited,
     running: Vec<RunningJob>,
     /// To the training that was started last, and its end of the channel.
@@ -302,6 +307,7 @@ impl Session {
             notices: Vec::new(),
             conflicts: Vec::new(),
             split_plan: None,
+            split_of: None,
             jobs: Vec::new(),
             pictures,
             tiles: Tiles::new(pyramids, &wake),
@@ -409,8 +415,19 @@ impl Session {
         if self.running.is_empty() && self.awaited.n_replies == 0 {
             return None;
         }
-        let message = self.receiver.recv().ok()?;
-        Some(self.absorb(message))
+        loop {
+            match self.receiver.recv_timeout(Duration::from_millis(200)) {
+                Ok(message) => return Some(self.absorb(message)),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    let is_gone = self.ledger.as_ref().is_none_or(LedgerThread::is_finished);
+                    if is_gone && self.running.is_empty() && self.receiver.is_empty() {
+                        self.await_no_more();
+                        return None;
+                    }
+                }
+            }
+        }
     }
 
     /// A flag that cancels the job with this id when set (for a Ctrl-C handler, which may do nothing else).
@@ -529,7 +546,11 @@ impl Session {
             }
             Command::PreviewBatches(_) => self.batches = Arc::default(),
             Command::OverfitCheck { .. } => self.overfit = None,
-            Command::PlanSplit(_) => self.split_plan = None,
+            Command::PlanSplit(_) => {
+                self.split_plan = None;
+                self.split_of = self.dataset.as_ref().map(|open| open.dataset.clone());
+            }
+            Command::ReadLabels(_) => self.begin_reading(),
             Command::Detect(_) => self.detections.clear(),
             Command::Export { .. } => self.export = None,
             _ => {}
@@ -571,6 +592,7 @@ impl Session {
                         Event::Failed { job, failure }
                     }
                 };
+                self.read_if_outdated();
                 self.start_queued();
                 event
             }
@@ -579,9 +601,11 @@ impl Session {
 
     fn take_in(&mut self, event: &Event) {
         match event {
-            Event::Labels(labels) => self.take_in_labels(labels),
-            Event::ImageFacts(facts) => {
-                if let Some(open) = &mut self.dataset {
+            Event::Labels { dataset, labels } => self.take_in_labels(dataset, labels),
+            Event::ImageFacts { dataset, facts } => {
+                if self.is_of_open(dataset)
+                    && let Some(open) = &mut self.dataset
+                {
                     open.facts = facts.clone();
                 }
             }
@@ -619,6 +643,9 @@ impl Session {
                 self.dataset = Some(OpenDataset::new(dataset.clone()));
                 self.restore_proposals(&Arc::default());
                 self.start_ledger();
+                // Files may be whole by now.
+                self.pictures.forget_failed();
+                self.tiles.forget_failed();
                 self.report = None;
                 self.receipt = None;
                 self.counts = None;

@@ -37,9 +37,9 @@ pub(super) fn line(event: &Event) -> Option<String> {
         Event::Followed { .. }
         | Event::Opened(_)
         | Event::RunOpened(_)
-        | Event::Labels(_)
+        | Event::Labels { .. }
         | Event::ProposalsRead(_)
-        | Event::ImageFacts(_)
+        | Event::ImageFacts { .. }
         | Event::Failed { .. } => return None,
     };
     Some(value.to_string())

@@ -102,8 +102,8 @@ impl Printer {
             Event::Followed { .. }
             | Event::Opened(_)
             | Event::RunOpened(_)
-            | Event::Labels(_)
-            | Event::ImageFacts(_)
+            | Event::Labels { .. }
+            | Event::ImageFacts { .. }
             | Event::ProposalsRead(_) => {}
             Event::Ledger(reply) => {
                 self.clear_progress();

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::edge;
 use super::label::Label;
-use crate::geom::Xywhn;
+use crate::geom::iou::iou;
+use crate::geom::{Size, Xywhn};
 
 /// One step of undo.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,15 +136,27 @@ fn inside(label: Label) -> Option<Label> {
     (bbox.w > 0.0 && bbox.h > 0.0 && bbox.cx.is_finite() && bbox.cy.is_finite()).then_some(Label { bbox, ..label })
 }
 
-/// The operations that make one list of labels into another; labels that are in both stay where they are.
+/// The operations that make one list of labels into another; labels that are in both stay where they are, and one that overlaps with
+/// one of its class is moved, so that a polygon stays one.
 pub fn ops_between(from: &[Label], to: &[Label]) -> Vec<LabelOp> {
     let mut missing: Vec<Label> = to.to_vec();
-    let mut ops = Vec::new();
+    let mut rest = Vec::new();
     for (index, label) in from.iter().enumerate() {
         match missing.iter().position(|each| each == label) {
             Some(place) => drop(missing.remove(place)),
-            None => ops.push(LabelOp::Remove { index }),
+            None => rest.push((index, label)),
         }
+    }
+    let unit = Size::square(1);
+    let mut ops = Vec::new();
+    for (index, label) in rest {
+        let overlap =
+            |other: &Label| if other.class == label.class { iou(&label.bbox.to_xyxy(unit), &other.bbox.to_xyxy(unit)) } else { 0.0 };
+        let best = (0..missing.len()).max_by(|&a, &b| overlap(&missing[a]).total_cmp(&overlap(&missing[b])));
+        ops.push(match best.filter(|&best| overlap(&missing[best]) > 0.0) {
+            Some(best) => LabelOp::Set { index, label: missing.remove(best) },
+            None => LabelOp::Remove { index },
+        });
     }
     ops.extend(missing.into_iter().map(LabelOp::Add));
     ops
@@ -213,6 +226,8 @@ mod tests {
         after.sort_by_key(|label| label.class);
         assert_eq!(after, mine);
         assert_eq!(ops_between(&mine, &mine), []);
+        let moved = Label { bbox: Xywhn { cx: 0.52, ..label(1).bbox }, ..label(1) };
+        assert_eq!(ops_between(&theirs[..2], &[label(0), moved]), [LabelOp::Set { index: 1, label: moved }]);
     }
 
     #[test]

@@ -3,12 +3,14 @@
 //! An edit is shown at once and given to the ledger's thread. Its answer says what the files hold then: normally what is shown; if the
 //! edit was refused, what was there before; if another program wrote meanwhile, a conflict that a person decides.
 
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::command::Command;
 use super::failure::Failure;
 use super::job::JobKind;
-use super::ledger::{Edited, LedgerNews, LedgerReply, LedgerThread, Refused, Reopened, Request, WholeEdit};
+use super::ledger::{LedgerThread, Request, WholeEdit};
+use super::ledger_news::{Edited, LedgerNews, LedgerReply, Refused, Reopened};
 use super::{Notice, Session};
 use crate::dataset::class_edit::ClassEdit;
 use crate::dataset::edit;
@@ -17,7 +19,7 @@ use crate::dataset::fix::Receipt;
 use crate::dataset::ledger::Step;
 use crate::dataset::ledger::record::Scope;
 use crate::dataset::split;
-use crate::dataset::{Label, Split};
+use crate::dataset::{ClassId, Dataset, Label, Split};
 
 /// Two versions of an image's labels: a person's, and another program's.
 #[derive(Clone, Debug)]
@@ -44,13 +46,15 @@ pub enum Resolution {
 #[derive(Default)]
 pub(super) struct Awaited {
     /// The images of each edit that is not durable yet, oldest first.
-    edits: std::collections::VecDeque<Vec<usize>>,
+    edits: VecDeque<Vec<usize>>,
     /// Answers that are still to come.
     pub(super) n_replies: usize,
     /// Undo, redo and whole-dataset edits that are shown.
     n_steps: u64,
     /// Labels that were changed while a job reads all of them.
-    fresh: std::collections::BTreeMap<usize, Arc<[Label]>>,
+    fresh: BTreeMap<usize, Arc<[Label]>>,
+    /// What a job read belongs to the dataset before it changed.
+    reads_again: bool,
 }
 
 impl Session {
@@ -73,6 +77,12 @@ impl Session {
             self.notice(&Failure::mendable(format!("another program changed {}", file.display()), hint));
             return;
         }
+        self.show_and_write(edit);
+    }
+
+    /// `false` when the edit was not taken.
+    fn show_and_write(&mut self, edit: Edit) -> bool {
+        let Some(open) = &self.dataset else { return false };
         let fitted = edit.images.iter().map(|each| {
             let before = open.labels.get(each.image)?;
             let each = each.fitted(before)?;
@@ -82,17 +92,19 @@ impl Session {
         let Some(fitted) = fitted.collect::<Option<Vec<_>>>() else {
             let hint = Some("the labels changed meanwhile, or a box lies outside of the image; try again".to_owned());
             self.notice(&Failure::mendable(format!("{} was not done", edit.name), hint));
-            return;
+            return false;
         };
         let before = fitted.iter().map(|(_, before, _)| before.clone()).collect();
         let images: Vec<usize> = fitted.iter().map(|(each, ..)| each.image).collect();
         let written = Edit { name: edit.name, images: fitted.iter().map(|(each, ..)| each.clone()).collect() };
-        let (name, n_steps) = (written.name.clone(), self.awaited.n_steps);
-        if !self.ask_ledger(Request::Edit { edit: written, before, n_steps }, Some(images)) {
-            return;
+        let (name, n_steps, dataset) = (written.name.clone(), self.awaited.n_steps, open.dataset.clone());
+        if !self.ask_ledger(Request::Edit { edit: written, before, dataset, n_steps }, Some(images)) {
+            return false;
         }
         for (each, _, after) in fitted {
-            self.show_labels(each.image, after);
+            if !each.ops.is_empty() {
+                self.show_labels(each.image, after);
+            }
             if let Some(mark) = each.mark {
                 self.show_mark(each.image, mark);
             }
@@ -101,6 +113,7 @@ impl Session {
             open.history.undo = Some(name);
             open.history.redo = None;
         }
+        true
     }
 
     pub(super) fn edit_classes(&mut self, edit: ClassEdit) {
@@ -114,7 +127,7 @@ impl Session {
             self.notice(&Failure::mendable("no split was planned", None));
             return;
         };
-        if plan.splits.len() != open.dataset.images.len() {
+        if self.split_of.as_ref().is_none_or(|of| !Arc::ptr_eq(of, &open.dataset) && of.images != open.dataset.images) {
             self.notice(&Failure::mendable("the split is of another dataset", Some("plan it again".to_owned())));
             return;
         }
@@ -154,16 +167,17 @@ impl Session {
     }
 
     pub(super) fn resolve(&mut self, image: usize, resolution: Resolution) {
-        let Some(place) = self.conflicts.iter().position(|conflict| conflict.image == image) else { return };
-        let Conflict { base, mine, theirs, .. } = self.conflicts.remove(place);
+        let Some(Conflict { base, mine, .. }) = self.conflict(image).cloned() else { return };
+        // What is shown, which the indices of the edit are of.
+        let theirs = self.labels(image).to_vec();
         let (name, labels) = match resolution {
-            Resolution::Theirs => return,
+            Resolution::Theirs => ("", theirs.clone()),
             Resolution::Mine => ("Keep my labels", mine.to_vec()),
             Resolution::Merge => ("Merge labels", edit::merged(&base, &mine, &theirs)),
         };
         let ops = edit::ops_between(&theirs, &labels);
-        if !ops.is_empty() {
-            self.edit(Edit::of_image(name, image, ops));
+        if ops.is_empty() || self.show_and_write(Edit::of_image(name, image, ops)) {
+            self.conflicts.retain(|conflict| conflict.image != image);
         }
     }
 
@@ -194,7 +208,7 @@ impl Session {
     }
 
     /// Sends a request; `images` are those of an edit.
-    fn ask_ledger(&mut self, request: Request, images: Option<Vec<usize>>) -> bool {
+    pub(super) fn ask_ledger(&mut self, request: Request, images: Option<Vec<usize>>) -> bool {
         if self.ledger.is_none() {
             self.start_ledger();
         }
@@ -232,12 +246,13 @@ impl Session {
                 }
                 LedgerNews::Edited(edited) => self.take_in_edited(edited),
                 LedgerNews::Refused(refused) => self.take_in_refused(refused),
-                LedgerNews::Changed { image, base, theirs } => {
+                LedgerNews::Changed { image, base, theirs, mark } => {
                     let mine = self.dataset.as_ref().and_then(|open| open.labels.get(*image)).cloned();
                     self.conflicts.retain(|conflict| conflict.image != *image);
                     let (image, base, theirs) = (*image, base.clone(), theirs.clone());
                     self.conflicts.push(Conflict { image, mine: mine.unwrap_or_else(|| base.clone()), base, theirs: theirs.clone() });
                     self.show_labels(image, theirs);
+                    self.show_mark(image, mark.clone());
                     self.settled(vec![image]);
                 }
                 LedgerNews::Reopened(reopened) => self.take_in_reopened(reopened),
@@ -284,7 +299,15 @@ impl Session {
 
     fn take_in_reopened(&mut self, reopened: &Reopened) {
         let Some(open) = &mut self.dataset else { return };
-        open.dataset = reopened.dataset.clone();
+        let before = std::mem::replace(&mut open.dataset, reopened.dataset.clone());
+        let (old_names, names) = (&before.names, &reopened.dataset.names);
+        if old_names != names {
+            self.proposals.rename(old_names, names);
+            for conflict in &mut self.conflicts {
+                conflict.base = renamed(&conflict.base, old_names, names);
+                conflict.mine = renamed(&conflict.mine, old_names, names);
+            }
+        }
         open.marks = Arc::new(reopened.marks.clone());
         match (&reopened.labels, &reopened.order) {
             (Some(labels), _) => open.labels = labels.clone(),
@@ -300,7 +323,12 @@ impl Session {
                 open.facts = Arc::new(order.iter().map(old).collect());
             }
             // What names images by their number means others now.
-            self.conflicts.clear();
+            let conflicts: BTreeMap<usize, Conflict> = self.conflicts.drain(..).map(|conflict| (conflict.image, conflict)).collect();
+            for (image, old) in order.iter().enumerate() {
+                if let Some(conflict) = old.and_then(|old| conflicts.get(&old)) {
+                    self.conflicts.push(Conflict { image, ..conflict.clone() });
+                }
+            }
             self.awaited.edits.iter_mut().for_each(Vec::clear);
             self.awaited.fresh.clear();
             self.split_plan = None;
@@ -331,24 +359,31 @@ impl Session {
 
     /// Shows what the files hold, where no later edit is on its way.
     fn show_truth(&mut self, images: &[(usize, Arc<[Label]>)], marks: &[(usize, Mark)]) {
-        let is_awaited = |session: &Self, image: &usize| session.awaited.edits.iter().any(|edit| edit.contains(image));
+        let Some(open) = &self.dataset else { return };
+        let differs = |(image, labels): &&(usize, Arc<[Label]>)| open.labels.get(*image).is_none_or(|shown| **shown != **labels);
+        let mut images: Vec<_> = if self.is_being_read() { images.to_vec() } else { images.iter().filter(differs).cloned().collect() };
+        let differs = |(image, mark): &&(usize, Mark)| open.marks.get(*image) != Some(mark);
+        let mut marks: Vec<_> = marks.iter().filter(differs).cloned().collect();
+        if images.is_empty() && marks.is_empty() {
+            return;
+        }
+        let awaited: HashSet<usize> = self.awaited.edits.iter().flatten().copied().collect();
+        images.retain(|(image, _)| !awaited.contains(image));
+        marks.retain(|(image, _)| !awaited.contains(image));
         for (image, labels) in images {
-            let is_shown = self.dataset.as_ref().and_then(|open| open.labels.get(*image)).is_some_and(|shown| **shown == **labels);
-            if !is_shown && !is_awaited(self, image) {
-                self.show_labels(*image, labels.clone());
-            }
+            self.show_labels(image, labels);
         }
         for (image, mark) in marks {
-            let is_shown = self.dataset.as_ref().and_then(|open| open.marks.get(*image)).is_some_and(|shown| shown == mark);
-            if !is_shown && !is_awaited(self, image) {
-                self.show_mark(*image, mark.clone());
-            }
+            self.show_mark(image, mark);
         }
     }
 
+    fn is_being_read(&self) -> bool {
+        self.is_running(JobKind::ReadLabels) || self.is_running(JobKind::Open)
+    }
+
     fn show_labels(&mut self, image: usize, labels: Arc<[Label]>) {
-        let is_being_read = self.is_running(JobKind::ReadLabels) || self.is_running(JobKind::Open);
-        if is_being_read {
+        if self.is_being_read() {
             self.awaited.fresh.insert(image, labels.clone());
         }
         if let Some(open) = &mut self.dataset
@@ -367,8 +402,45 @@ impl Session {
         }
     }
 
+    /// All labels are about to be read, some of them perhaps before the edits that are on their way are written.
+    pub(super) fn begin_reading(&mut self) {
+        self.awaited.reads_again = false;
+        self.awaited.fresh.clear();
+        let Some(open) = &self.dataset else { return };
+        let pending = self.awaited.edits.iter().flatten();
+        self.awaited.fresh = pending.filter_map(|&image| Some((image, open.labels.get(image)?.clone()))).collect();
+    }
+
+    /// Whether what was read is of the open dataset. Of a dataset that changed since, it is read once more.
+    pub(super) fn is_of_open(&mut self, dataset: &Arc<Dataset>) -> bool {
+        let Some(open) = &self.dataset else { return false };
+        let is_same = Arc::ptr_eq(&open.dataset, dataset);
+        self.awaited.reads_again |= !is_same && open.dataset.source == dataset.source;
+        is_same
+    }
+
+    /// A job has ended.
+    pub(super) fn read_if_outdated(&mut self) {
+        if self.awaited.reads_again
+            && !self.is_being_read()
+            && let Some(open) = &self.dataset
+        {
+            let source = open.dataset.source.clone();
+            self.start_job(Command::ReadLabels(source));
+        }
+    }
+
+    /// The ledger's thread is gone: nothing will be answered any more.
+    pub(super) fn await_no_more(&mut self) {
+        self.awaited = Awaited::default();
+        self.count_pending();
+    }
+
     /// Labels were read from disk while edits may have been made.
-    pub(super) fn take_in_labels(&mut self, labels: &Arc<super::LabelTable>) {
+    pub(super) fn take_in_labels(&mut self, dataset: &Arc<Dataset>, labels: &Arc<super::LabelTable>) {
+        if !self.is_of_open(dataset) {
+            return;
+        }
         let Some(open) = &mut self.dataset else { return };
         open.labels = labels.clone();
         let fresh = std::mem::take(&mut self.awaited.fresh);
@@ -386,4 +458,14 @@ impl Session {
             open.history.n_pending = n_pending;
         }
     }
+}
+
+/// Labels with the numbers that their classes have by now. A class whose name is gone keeps its number where only names changed;
+/// its labels are left out where numbers did.
+fn renamed(labels: &[Label], old: &[String], new: &[String]) -> Arc<[Label]> {
+    let of_class = |class: ClassId| {
+        let place = new.iter().position(|name| old.get(class.0 as usize) == Some(name)).map(|place| ClassId(place as u32));
+        place.or_else(|| (old.len() == new.len()).then_some(class))
+    };
+    labels.iter().filter_map(|label| Some(Label { class: of_class(label.class)?, ..*label })).collect()
 }

@@ -10,7 +10,7 @@ use super::device::DeviceOption;
 use super::doctor::DoctorReport;
 use super::failure::Failure;
 use super::job::JobId;
-use super::ledger::LedgerReply;
+use super::ledger_news::LedgerReply;
 use super::prelabel::{PrelabelReport, Proposal};
 use crate::dataset::Dataset;
 use crate::dataset::check::{CheckReport, Finding};
@@ -51,9 +51,16 @@ pub enum Event {
     Opened(Arc<Dataset>),
     /// An earlier run was opened.
     RunOpened(Box<SavedRun>),
-    Labels(Arc<LabelTable>),
-    /// What is known of each image file of the open dataset.
-    ImageFacts(Arc<Vec<ImageFacts>>),
+    /// The labels of this dataset, by image.
+    Labels {
+        dataset: Arc<Dataset>,
+        labels: Arc<LabelTable>,
+    },
+    /// What is known of each image file of this dataset.
+    ImageFacts {
+        dataset: Arc<Dataset>,
+        facts: Arc<Vec<ImageFacts>>,
+    },
     /// What became of an edit of the open dataset.
     Ledger(Arc<LedgerReply>),
     Finding(Finding),

@@ -6,11 +6,9 @@
 //! Edits are shown before they are written, so an edit may be made for labels that an earlier one did not bring about because it was
 //! refused. Such images take no more edits until the session says that it shows what the files hold again.
 
-use std::collections::BTreeMap;
-use std::collections::HashSet;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +22,8 @@ use super::LabelTable;
 use super::event::Event;
 use super::failure::Failure;
 use super::job::JobMessage;
+use super::ledger_news::{Edited, LedgerNews, LedgerReply, Refused, Reopened};
+use super::path_index::PathIndex;
 use crate::dataset::class_edit;
 use crate::dataset::class_edit::ClassEdit;
 use crate::dataset::edit::{Edit, Mark};
@@ -31,6 +31,7 @@ use crate::dataset::edit_files::{self, PlanError};
 use crate::dataset::fix;
 use crate::dataset::ledger::record::{Record, Scope};
 use crate::dataset::ledger::{self, Ledger, NewEdit, Step, Written};
+use crate::dataset::open::Format;
 use crate::dataset::split;
 use crate::dataset::{Dataset, DatasetError, ImageEntry, Label, Split};
 
@@ -43,6 +44,8 @@ pub(super) enum Request {
         edit: Edit,
         /// The labels of each image of the edit, for which it was made.
         before: Vec<Arc<[Label]>>,
+        /// Whose images the edit counts.
+        dataset: Arc<Dataset>,
         /// Steps that the session knew of.
         n_steps: u64,
     },
@@ -76,82 +79,6 @@ pub(super) enum WholeEdit {
     },
 }
 
-/// An answer to one request.
-#[derive(Debug)]
-pub struct LedgerReply {
-    /// The thread that it comes from: those of a dataset that is no longer open mean nothing.
-    pub(super) of: u64,
-    /// Undo, redo and whole-dataset edits so far.
-    pub(super) n_steps: u64,
-    /// The request was an edit, undo or redo.
-    pub(super) is_edit: bool,
-    pub news: Vec<LedgerNews>,
-    /// What undo and redo would do now.
-    pub undo: Option<String>,
-    pub redo: Option<String>,
-    /// Colours that were chosen for classes.
-    pub(super) colors: BTreeMap<u32, [u8; 3]>,
-}
-
-#[derive(Debug)]
-pub enum LedgerNews {
-    /// The ledger was opened: what is known of each image.
-    Read {
-        marks: Vec<Mark>,
-    },
-    /// An edit, undo or redo is durable.
-    Edited(Edited),
-    Refused(Refused),
-    /// The label file of an image says something else than what was shown.
-    Changed {
-        image: usize,
-        base: Arc<[Label]>,
-        theirs: Arc<[Label]>,
-    },
-    /// Classes or splits are others now.
-    Reopened(Reopened),
-    Note(String),
-}
-
-/// The dataset after a change of the whole.
-#[derive(Debug)]
-pub struct Reopened {
-    pub(super) dataset: Arc<Dataset>,
-    /// For each image its number in the dataset before; `None` where all are as before.
-    pub(super) order: Option<Vec<Option<usize>>>,
-    /// All labels, where more than those of files that were written may be others.
-    pub(super) labels: Option<Arc<LabelTable>>,
-    pub(super) marks: Vec<Mark>,
-}
-
-/// What is on disk now.
-#[derive(Debug)]
-pub struct Edited {
-    /// The number of the record; 0 where there was nothing to write.
-    pub id: u64,
-    pub name: String,
-    pub step: Step,
-    pub scope: Scope,
-    /// Files that were written.
-    pub files: Vec<PathBuf>,
-    /// Files that were left alone, with the reason.
-    pub left: Vec<(PathBuf, String)>,
-    /// Why not everything was written, if the disk was the reason.
-    pub failed: Option<Failure>,
-    pub images: Vec<(usize, Arc<[Label]>)>,
-    pub marks: Vec<(usize, Mark)>,
-}
-
-/// What could not be done, and what the files hold.
-#[derive(Debug)]
-pub struct Refused {
-    pub name: String,
-    /// `None` where the reason was told with an earlier edit.
-    pub failure: Option<Failure>,
-    pub images: Vec<(usize, Arc<[Label]>)>,
-    pub marks: Vec<(usize, Mark)>,
-}
-
 /// The session's end. Dropping it waits until everything that was asked for is on disk.
 pub(super) struct LedgerThread {
     pub(super) id: u64,
@@ -182,6 +109,11 @@ impl LedgerThread {
     /// Asks for something; `false` when too much waits already.
     pub(super) fn ask(&self, request: Request) -> bool {
         self.requests.as_ref().is_some_and(|requests| requests.try_send(request).is_ok())
+    }
+
+    /// Whether no more answers will come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
@@ -224,8 +156,8 @@ struct Writer {
     ledger: Option<Ledger>,
     by_label: PathIndex,
     by_image: PathIndex,
-    /// Images of refused edits, which the session shows otherwise than they are.
-    stale: HashSet<usize>,
+    /// Images of refused edits, which the session shows otherwise than they are, with their labels before the first of these.
+    stale: HashMap<usize, Arc<[Label]>>,
     n_steps: u64,
     /// The step that last made other images or classes of the dataset: what was asked for before it does not fit.
     reopened_at: u64,
@@ -235,31 +167,72 @@ impl Writer {
     fn new(id: u64, dataset: Arc<Dataset>, state_dir: PathBuf) -> Self {
         let by_label = PathIndex::new(dataset.images.iter().map(|image| &*image.label_path));
         let by_image = PathIndex::new(dataset.images.iter().map(|image| &*image.path));
-        Self { id, dataset, state_dir, ledger: None, by_label, by_image, stale: HashSet::new(), n_steps: 0, reopened_at: 0 }
+        Self { id, dataset, state_dir, ledger: None, by_label, by_image, stale: HashMap::new(), n_steps: 0, reopened_at: 0 }
     }
 
     fn run(mut self, inbox: &Receiver<Request>, outbox: &Outbox) {
-        let news = self.first_news();
-        outbox.send(self.reply(news, false));
+        let reply = self.guarded(false, &[], Self::first_news);
+        outbox.send(reply);
         for request in inbox {
             let is_edit = matches!(request, Request::Edit { .. } | Request::Whole { .. } | Request::Undo | Request::Redo);
-            let news = match request {
-                Request::Edit { edit, before, n_steps } => self.edit(edit, &before, n_steps),
-                Request::Whole { edit, n_steps } => self.whole(edit, n_steps),
-                Request::Undo => self.step(Step::Undo),
-                Request::Redo => self.step(Step::Redo),
-                Request::Look { image, shown, n_steps } => self.look(image, shown, n_steps),
-                Request::Settled(images) => {
-                    self.stale.retain(|image| !images.contains(image));
-                    continue;
-                }
-                Request::CatchUp => match self.opened().and_then(Ledger::catch_up) {
-                    Ok(()) => Vec::new(),
-                    Err(error) => vec![LedgerNews::Note(Failure::from(error).message)],
-                },
+            let asked = match &request {
+                Request::Edit { edit, before, dataset, .. } => self.asked(edit, before, dataset),
+                _ => Vec::new(),
             };
-            outbox.send(self.reply(news, is_edit));
+            if let Request::Settled(images) = &request {
+                for image in images {
+                    self.stale.remove(image);
+                }
+                continue;
+            }
+            let reply = self.guarded(is_edit, &asked, |writer| writer.answer(request, &asked));
+            outbox.send(reply);
         }
+    }
+
+    fn answer(&mut self, request: Request, asked: &[(usize, Arc<[Label]>)]) -> Vec<LedgerNews> {
+        match request {
+            Request::Edit { edit, before, n_steps, .. } => self.edit(edit, &before, asked, n_steps),
+            Request::Whole { edit, n_steps } => self.whole(edit, n_steps),
+            Request::Undo => self.step(Step::Undo),
+            Request::Redo => self.step(Step::Redo),
+            Request::Look { image, shown, n_steps } => self.look(image, shown, n_steps),
+            Request::Settled(_) => Vec::new(),
+            Request::CatchUp => {
+                let changed = self.opened().and_then(Ledger::catch_up).and_then(|()| self.changed_outside(true));
+                match changed {
+                    Ok(changed) => changed.map(|dataset| self.reopen_changed(dataset)).into_iter().collect(),
+                    Err(error) => vec![LedgerNews::Note(Failure::from(error).message)],
+                }
+            }
+        }
+    }
+
+    /// A fault of ours refuses what was asked for, and is told; the thread goes on with what the files say.
+    fn guarded(&mut self, is_edit: bool, asked: &[(usize, Arc<[Label]>)], work: impl FnOnce(&mut Self) -> Vec<LedgerNews>) -> LedgerReply {
+        let work = AssertUnwindSafe(|| {
+            let news = work(self);
+            self.reply(news, is_edit)
+        });
+        std::panic::catch_unwind(work).unwrap_or_else(|_| {
+            self.ledger = None;
+            let failure = Failure::unexpected("an edit was not done: writing it failed inside");
+            let news = self.refuse("an edit".to_owned(), Some(failure), &[], asked);
+            LedgerReply { of: self.id, n_steps: self.n_steps, is_edit, news: vec![news], undo: None, redo: None, colors: BTreeMap::new() }
+        })
+    }
+
+    /// The images whose labels an edit changes, as they are numbered now, with the labels that it was made for.
+    fn asked(&self, edit: &Edit, before: &[Arc<[Label]>], dataset: &Dataset) -> Vec<(usize, Arc<[Label]>)> {
+        let changed = edit.images.iter().zip(before).filter(|(each, _)| !each.ops.is_empty());
+        changed
+            .filter_map(|(each, before)| {
+                let path = &dataset.images.get(each.image)?.path;
+                let is_here = self.dataset.images.get(each.image).is_some_and(|image| image.path == *path);
+                let moved = || self.by_image.find(path, |index| &self.dataset.images[index].path).next();
+                Some((if is_here { each.image } else { moved()? }, before.clone()))
+            })
+            .collect()
     }
 
     fn reply(&mut self, mut news: Vec<LedgerNews>, is_edit: bool) -> LedgerReply {
@@ -284,7 +257,19 @@ impl Writer {
 
     fn first_news(&mut self) -> Vec<LedgerNews> {
         match self.opened() {
-            Ok(_) => vec![LedgerNews::Read { marks: self.marks() }],
+            Ok(ledger) => {
+                let notes = ledger.take_notes();
+                let mut news = vec![LedgerNews::Read { marks: self.marks() }];
+                // An edit was perhaps carried out to its end beside the reading of the dataset.
+                if !notes.is_empty() {
+                    match self.open_again() {
+                        Ok(dataset) => news.push(self.reopen_changed(dataset)),
+                        Err(error) => news.push(LedgerNews::Note(Failure::from(error).message)),
+                    }
+                }
+                news.extend(notes.into_iter().map(LedgerNews::Note));
+                news
+            }
             Err(error) => vec![refused("opening the ledger of edits".to_owned(), Some(error.into()))],
         }
     }
@@ -294,15 +279,16 @@ impl Writer {
         self.dataset.images.iter().map(|image| mark(&image.path)).collect()
     }
 
-    fn edit(&mut self, edit: Edit, before: &[Arc<[Label]>], n_steps: u64) -> Vec<LedgerNews> {
+    fn edit(&mut self, edit: Edit, before: &[Arc<[Label]>], asked: &[(usize, Arc<[Label]>)], n_steps: u64) -> Vec<LedgerNews> {
         let dataset = self.dataset.clone();
-        let images: Vec<usize> = edit.images.iter().map(|each| each.image).collect();
         if n_steps < self.reopened_at {
-            // The numbers are of other images.
-            return vec![refused(edit.name.clone(), Some(outdated(&edit.name)))];
+            // The numbers may be of other images or classes. All marks are told with these.
+            let failure = outdated(&edit.name);
+            return vec![self.refuse(edit.name, Some(failure), &[], asked)];
         }
-        if images.iter().any(|image| self.stale.contains(image)) {
-            return vec![self.refuse(edit.name, None, &images)];
+        let images: Vec<usize> = edit.images.iter().map(|each| each.image).collect();
+        if asked.iter().any(|(image, _)| self.stale.contains_key(image)) {
+            return vec![self.refuse(edit.name, None, &images, asked)];
         }
         let mut news = Vec::new();
         let mut changes = Vec::new();
@@ -314,17 +300,18 @@ impl Writer {
                     marks.extend(each.mark.clone().map(|mark| (each.image, mark)));
                 }
                 Err(PlanError::Changed { now }) if n_steps == self.n_steps => {
-                    self.stale.insert(each.image);
-                    news.push(LedgerNews::Changed { image: each.image, base: before.clone(), theirs: now.into() });
+                    self.stale.insert(each.image, before.clone());
+                    let mark = self.mark(each.image);
+                    news.push(LedgerNews::Changed { image: each.image, base: before.clone(), theirs: now.into(), mark });
                 }
                 Err(PlanError::Changed { .. } | PlanError::NoSuchLabel) => {
                     let failure = outdated(&edit.name);
-                    news.push(self.refuse(edit.name, Some(failure), &images));
+                    news.push(self.refuse(edit.name, Some(failure), &images, asked));
                     return news;
                 }
                 Err(PlanError::Dataset(error)) => {
                     let failure = Failure::from(error).about(&format!("{} was not done: ", edit.name));
-                    news.push(self.refuse(edit.name, Some(failure), &images));
+                    news.push(self.refuse(edit.name, Some(failure), &images, asked));
                     return news;
                 }
             }
@@ -334,11 +321,11 @@ impl Writer {
         changes.dedup();
         if changes.windows(2).any(|pair| pair[0].path == pair[1].path) {
             let failure = Failure::mendable(format!("{} was not done: two images share one label file", edit.name), None);
-            return vec![self.refuse(edit.name, Some(failure), &images)];
+            return vec![self.refuse(edit.name, Some(failure), &images, asked)];
         }
         if changes.is_empty() && marks.is_empty() {
             if news.is_empty() {
-                let (images, marks) = (self.truth(&images), Vec::new());
+                let (images, marks) = (self.truth(asked), Vec::new());
                 news.push(LedgerNews::Edited(Edited::of_nothing(edit.name, images, marks)));
             }
             return news;
@@ -353,17 +340,17 @@ impl Writer {
                 let (path, reason) = left.first().cloned().unwrap_or_default();
                 let text = format!("{} was not done: {} {reason}", edit.name, dataset.relative(&path).display());
                 let failure = Failure::mendable(text, Some("see to the file, then try again".to_owned()));
-                news.push(self.refuse(edit.name, Some(failure), &images));
+                news.push(self.refuse(edit.name, Some(failure), &images, asked));
             }
             Ok(written) => {
                 if !written.left.is_empty() || written.failed.is_some() {
-                    self.stale.extend(&images);
+                    self.make_stale(asked);
                 }
-                news.push(self.edited(written, &images));
+                news.push(self.edited(written, asked));
             }
             Err(error) => {
                 let failure = Failure::from(error).about(&format!("{} was not done: ", edit.name));
-                news.push(self.refuse(edit.name, Some(failure), &images));
+                news.push(self.refuse(edit.name, Some(failure), &images, asked));
             }
         }
         news
@@ -395,9 +382,21 @@ impl Writer {
         if n_steps < self.reopened_at {
             return vec![refused(name.clone(), Some(outdated(&name)))];
         }
+        // What another process did meanwhile is not what the person saw: class numbers and images may be others.
+        let changed =
+            self.opened().and_then(Ledger::catch_up).and_then(|()| self.changed_outside(matches!(edit, WholeEdit::Splits { .. })));
+        match changed {
+            Ok(None) => {}
+            Ok(Some(now)) => {
+                let hint =
+                    Some("classes or images of the dataset were changed by another program; look at them, then try again".to_owned());
+                let failure = Failure::mendable(format!("{name} was not done"), hint);
+                return vec![self.reopen_changed(now), refused(name, Some(failure))];
+            }
+            Err(error) => return vec![refused(name, Some(error.into()))],
+        }
         let dataset = self.dataset.clone();
         let written = self.opened().and_then(|ledger| {
-            ledger.catch_up()?;
             let new = match edit {
                 WholeEdit::Classes(edit) => class_edit::plan(&dataset, ledger, &edit)?,
                 WholeEdit::Splits { name, splits } => split::edit(&dataset, &splits, name)?,
@@ -420,22 +419,41 @@ impl Writer {
 
     fn edited_and_reopened(&mut self, written: Written) -> Vec<LedgerNews> {
         let scope = written.record.scope;
-        let mut news = vec![self.edited(written, &[])];
         let reopened = match scope {
-            Scope::Labels | Scope::Fixes => return news,
+            Scope::Labels | Scope::Fixes => return vec![self.edited(written, &[])],
             Scope::Classes => class_edit::reread_names(&self.dataset),
-            // data.yaml may have come or gone.
-            Scope::Splits if self.dataset.source.is_file() => Dataset::open(&self.dataset.source),
-            Scope::Splits => Dataset::open(&self.dataset.root),
+            Scope::Splits => self.open_again(),
         };
-        match reopened {
-            Ok(dataset) => news.push(self.reopen(dataset)),
-            Err(error) => news.push(LedgerNews::Note(Failure::from(error).about("the dataset cannot be opened again: ").message)),
-        }
-        news
+        // First, so that the files that were written are read with the classes that they were written for.
+        let reopened = match reopened {
+            Ok(dataset) => self.reopen(dataset, false),
+            Err(error) => LedgerNews::Note(Failure::from(error).about("the dataset cannot be opened again: ").message),
+        };
+        vec![reopened, self.edited(written, &[])]
     }
 
-    fn reopen(&mut self, dataset: Dataset) -> LedgerNews {
+    fn open_again(&self) -> Result<Dataset, DatasetError> {
+        // data.yaml may have come or gone.
+        let is_file = self.dataset.source.is_file();
+        Dataset::open(if is_file { &self.dataset.source } else { &self.dataset.root })
+    }
+
+    /// The dataset as its files say by now, if its classes or, where it is asked for, its images are others.
+    fn changed_outside(&self, with_images: bool) -> Result<Option<Dataset>, DatasetError> {
+        if !with_images && class_edit::reread_names(&self.dataset)?.names == self.dataset.names {
+            return Ok(None);
+        }
+        let now = self.open_again()?;
+        Ok((now.names != self.dataset.names || now.images != self.dataset.images).then_some(now))
+    }
+
+    /// Takes in what another process made of the dataset: any label may be another one.
+    fn reopen_changed(&mut self, dataset: Dataset) -> LedgerNews {
+        self.n_steps += 1;
+        self.reopen(dataset, true)
+    }
+
+    fn reopen(&mut self, dataset: Dataset, rereads: bool) -> LedgerNews {
         let before = std::mem::replace(&mut self.dataset, Arc::new(dataset));
         self.reopened_at = self.n_steps;
         let dataset = self.dataset.clone();
@@ -451,7 +469,9 @@ impl Writer {
         }
         // Rows of a class that was not there before are labels now, wherever they are.
         let is_new = before.names.len() != dataset.names.len() || order.as_ref().is_some_and(|order| order.contains(&None));
-        let labels = is_new.then(|| {
+        // Where rows hold names, they are of other classes now.
+        let has_names = dataset.format == Format::PascalVoc && before.names != dataset.names;
+        let labels = (is_new || has_names || rereads).then(|| {
             let read = |image: &ImageEntry| dataset.labels(image).unwrap_or_default().into();
             Arc::new(dataset.images.par_iter().map(read).collect::<LabelTable>())
         });
@@ -475,24 +495,26 @@ impl Writer {
     }
 
     fn look(&mut self, image: usize, shown: Arc<[Label]>, n_steps: u64) -> Vec<LedgerNews> {
-        if n_steps != self.n_steps || self.stale.contains(&image) {
+        if n_steps != self.n_steps || self.stale.contains_key(&image) {
             return Vec::new();
         }
-        let truth = self.truth(&[image]);
+        let truth = self.truth(&[(image, shown.clone())]);
         let changed = truth.into_iter().find(|(each, theirs)| *each == image && !edit_files::is_same(&self.dataset, theirs, &shown));
         let Some((_, theirs)) = changed else { return Vec::new() };
-        self.stale.insert(image);
-        vec![LedgerNews::Changed { image, base: shown, theirs }]
+        self.stale.insert(image, shown.clone());
+        vec![LedgerNews::Changed { image, base: shown, theirs, mark: self.mark(image) }]
     }
 
     /// What came of a record: the labels and marks of the images that it touched, and of those that were asked for.
-    fn edited(&self, written: Written, asked: &[usize]) -> LedgerNews {
+    fn edited(&self, written: Written, asked: &[(usize, Arc<[Label]>)]) -> LedgerNews {
         let Written { id, step, record, written, left, failed } = written;
-        let mut images: Vec<usize> = asked.to_vec();
+        let mut images = asked.to_vec();
         let of_files = written.iter().chain(left.iter().map(|(path, _)| path));
-        images.extend(of_files.flat_map(|path| self.by_label.find(path, |index| &self.dataset.images[index].label_path)));
-        images.sort_unstable();
-        images.dedup();
+        let of_files = of_files.flat_map(|path| self.by_label.find(path, |index| &self.dataset.images[index].label_path));
+        images.extend(of_files.map(|image| (image, Arc::default())));
+        // Stable: those that were asked for come first.
+        images.sort_by_key(|(image, _)| *image);
+        images.dedup_by_key(|(image, _)| *image);
         let ledger = self.ledger.as_ref();
         let marked = record.marks.iter().map(|change| change.path(&self.dataset.root));
         let marks = marked
@@ -512,25 +534,34 @@ impl Writer {
         })
     }
 
-    fn refuse(&mut self, name: String, failure: Option<Failure>, images: &[usize]) -> LedgerNews {
-        self.stale.extend(images);
-        let marks = images.iter().filter_map(|&image| Some((image, self.ledger.as_ref()?.mark(&self.dataset.images[image].path))));
-        LedgerNews::Refused(Refused { name, failure, marks: marks.collect(), images: self.truth(images) })
+    /// Refuses an edit of the marks of `images` and the labels of those that were `asked` for.
+    fn refuse(&mut self, name: String, failure: Option<Failure>, images: &[usize], asked: &[(usize, Arc<[Label]>)]) -> LedgerNews {
+        self.make_stale(asked);
+        let marks = images.iter().map(|&image| (image, self.mark(image))).collect();
+        LedgerNews::Refused(Refused { name, failure, marks, images: self.truth(asked) })
     }
 
-    /// What the label files of these images hold. Of a file that is no label file there are no labels.
-    fn truth(&self, images: &[usize]) -> Vec<(usize, Arc<[Label]>)> {
-        let read = |&image: &usize| {
-            let bytes = ledger::read(&self.dataset.images[image].label_path).ok()?;
-            Some((image, edit_files::labels(&self.dataset, image, bytes.as_deref()).unwrap_or_default().into()))
+    fn make_stale(&mut self, asked: &[(usize, Arc<[Label]>)]) {
+        for (image, before) in asked {
+            self.stale.entry(*image).or_insert_with(|| before.clone());
+        }
+    }
+
+    fn mark(&self, image: usize) -> Mark {
+        self.ledger.as_ref().map(|ledger| ledger.mark(&self.dataset.images[image].path)).unwrap_or_default()
+    }
+
+    /// What the label files of these images hold; where a file cannot be read, what was shown before anything was refused. Of a file
+    /// that is no label file there are no labels.
+    fn truth(&self, asked: &[(usize, Arc<[Label]>)]) -> Vec<(usize, Arc<[Label]>)> {
+        let read = |(image, before): &(usize, Arc<[Label]>)| {
+            let labels = match ledger::read(&self.dataset.images[*image].label_path) {
+                Ok(bytes) => edit_files::labels(&self.dataset, *image, bytes.as_deref()).unwrap_or_default().into(),
+                Err(_) => self.stale.get(image).unwrap_or(before).clone(),
+            };
+            (*image, labels)
         };
-        images.iter().filter_map(read).collect()
-    }
-}
-
-impl Edited {
-    fn of_nothing(name: String, images: Vec<(usize, Arc<[Label]>)>, marks: Vec<(usize, Mark)>) -> Self {
-        Self { id: 0, name, step: Step::Edit, scope: Scope::Labels, files: Vec::new(), left: Vec::new(), failed: None, images, marks }
+        asked.iter().map(read).collect()
     }
 }
 
@@ -540,28 +571,4 @@ fn outdated(name: &str) -> Failure {
 
 fn refused(name: String, failure: Option<Failure>) -> LedgerNews {
     LedgerNews::Refused(Refused { name, failure, images: Vec::new(), marks: Vec::new() })
-}
-
-/// Finds images by a path of theirs, without keeping the paths.
-struct PathIndex(Vec<(u64, u32)>);
-
-impl PathIndex {
-    fn new<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
-        let mut entries: Vec<(u64, u32)> = paths.enumerate().map(|(index, path)| (Self::hash(path), index as u32)).collect();
-        entries.sort_unstable();
-        Self(entries)
-    }
-
-    fn find<'a>(&'a self, path: &'a Path, path_of: impl Fn(usize) -> &'a Path + 'a) -> impl Iterator<Item = usize> + 'a {
-        let hash = Self::hash(path);
-        let first = self.0.partition_point(|(each, _)| *each < hash);
-        let same = self.0[first..].iter().take_while(move |(each, _)| *each == hash).map(|(_, index)| *index as usize);
-        same.filter(move |&index| path_of(index) == path)
-    }
-
-    fn hash(path: &Path) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        path.hash(&mut hasher);
-        hasher.finish()
-    }
 }

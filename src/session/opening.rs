@@ -39,13 +39,13 @@ pub(super) fn read_labels(path: &Path, open: Option<&Arc<Dataset>>, state_dir: &
     Ok(CommandDone::Opened)
 }
 
-fn read(dataset: &Dataset, state_dir: &Path, context: &JobContext) -> Result<(), Failure> {
+fn read(dataset: &Arc<Dataset>, state_dir: &Path, context: &JobContext) -> Result<(), Failure> {
     let mut index = Index::load(dataset, state_dir);
     // A label file that cannot be read is a finding of the check; here its image shows no boxes.
     let labels = Arc::new(index.labels(&|done, total| context.check_in(done, 2 * total))?);
-    go_on(context.emit(Event::Labels(labels.clone())))?;
+    go_on(context.emit(Event::Labels { dataset: dataset.clone(), labels: labels.clone() }))?;
     let facts = index.facts(&|done, total| context.check_in(total + done, 2 * total))?;
-    go_on(context.emit(Event::ImageFacts(Arc::new(facts))))?;
+    go_on(context.emit(Event::ImageFacts { dataset: dataset.clone(), facts: Arc::new(facts) }))?;
     if let Err(error) = index.save(&labels) {
         go_on(context.emit(Event::Note(format!("the index of the dataset was not kept, so that it opens slower next time: {error}"))))?;
     }

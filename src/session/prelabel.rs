@@ -113,6 +113,20 @@ impl Proposals {
         }
     }
 
+    /// The classes of the dataset are others now: proposals follow the names of theirs, and go with them.
+    pub(super) fn rename(&mut self, old: &[String], new: &[String]) {
+        self.revision += 1;
+        let places: Vec<Option<u32>> = old.iter().map(|name| new.iter().position(|each| each == name).map(|place| place as u32)).collect();
+        let follow = |proposal: &Proposal| {
+            let class = ClassId((*places.get(proposal.label.class.0 as usize)?)?);
+            Some(Proposal { label: Label { class, ..proposal.label }, ..*proposal })
+        };
+        for proposals in self.by_path.values_mut() {
+            *proposals = proposals.iter().filter_map(follow).collect();
+        }
+        self.by_path.retain(|_, proposals| !proposals.is_empty());
+    }
+
     /// Writes what an image has now.
     fn append(&mut self, state_dir: &Path, dataset: &Dataset, path: &Path) -> io::Result<()> {
         let line = line_of(dataset, path, self.of(path));
@@ -147,9 +161,9 @@ fn file_path(state_dir: &Path, dataset: &Dataset) -> PathBuf {
 }
 
 fn line_of(dataset: &Dataset, path: &Path, proposals: &[Proposal]) -> Vec<u8> {
-    let boxes = proposals.iter().map(|Proposal { label, score }| {
+    let boxes = proposals.iter().filter_map(|Proposal { label, score }| {
         let Xywhn { cx, cy, w, h } = label.bbox;
-        LineBox { class: dataset.names[label.class.0 as usize].clone(), score: *score, xywhn: [cx, cy, w, h] }
+        Some(LineBox { class: dataset.names.get(label.class.0 as usize)?.clone(), score: *score, xywhn: [cx, cy, w, h] })
     });
     let line = Line { image: path.strip_prefix(&dataset.root).unwrap_or(path).to_owned(), boxes: boxes.collect() };
     let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
@@ -434,6 +448,19 @@ mod tests {
         assert_eq!(uncertainty(&[0.5]), Some(1.0));
         assert_eq!(uncertainty(&[1.0, 0.0]), Some(0.0));
         assert_eq!(uncertainty(&[]), None);
+    }
+
+    #[test]
+    fn proposals_follow_the_names_of_their_classes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut session = session(dir.path());
+        session.propose(&dataset(), Path::new("/d/a.jpg"), &[proposal(0, 0.2, 0.9), proposal(1, 0.9, 0.4)].into());
+        session.propose(&dataset(), Path::new("/d/b.jpg"), &[proposal(0, 0.2, 0.9)].into());
+        let names = ["scratch", "dent"].map(str::to_owned);
+        session.proposals.rename(&names, &names[1..]);
+        assert_eq!(session.proposals.of(Path::new("/d/a.jpg")), [proposal(0, 0.9, 0.4)]);
+        assert!(session.proposals.of(Path::new("/d/b.jpg")).is_empty());
+        assert!(!line_of(&dataset(), Path::new("/d/a.jpg"), &[proposal(9, 0.2, 0.9)]).is_empty(), "a class without a name is left out");
     }
 
     #[test]

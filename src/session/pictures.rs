@@ -120,6 +120,11 @@ impl Pictures {
         }
     }
 
+    /// Lets what failed be asked for again.
+    pub(super) fn forget_failed(&mut self) {
+        self.entries.retain(|_, entry| !matches!(entry.state, PictureState::Failed(_)));
+    }
+
     /// Takes in what the workers have decoded, lets go of what scrolled past, and drops the longest unused above the bound.
     pub(super) fn poll(&mut self) {
         self.turn += 1;

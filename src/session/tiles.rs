@@ -87,6 +87,11 @@ impl Tiles {
         }
     }
 
+    /// Lets what failed be asked for again.
+    pub(super) fn forget_failed(&mut self) {
+        self.entries.retain(|_, entry| !matches!(entry.state, TileState::Failed(_)));
+    }
+
     /// Takes in what was cut, and drops the longest unused above the bound.
     pub(super) fn poll(&mut self) {
         while let Ok((key, state)) = self.results.try_recv() {
@@ -174,5 +179,10 @@ mod tests {
         tiles.n_bytes += BUDGET_BYTES;
         tiles.poll();
         assert!(tiles.get(&key(&path, 0, 0, 0)).is_none());
+        tiles.request(key(&dir.path().join("none.png"), 0, 0, 0));
+        waiting.recv().unwrap();
+        tiles.poll();
+        tiles.forget_failed();
+        assert!(tiles.entries.is_empty());
     }
 }

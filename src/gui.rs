@@ -12,6 +12,7 @@ pub mod charts;
 pub mod check;
 pub mod class_picker;
 pub mod command_palette;
+pub mod conflict_bar;
 pub mod controls;
 pub mod curves;
 pub mod data;

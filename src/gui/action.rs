@@ -9,6 +9,7 @@ use egui::{Context, Key, KeyboardShortcut, Modifiers};
 use super::keymap::{KeyMap, keys_text};
 use crate::session::JobKind;
 use crate::session::JobStatus;
+use crate::session::OpenDataset;
 use crate::session::Session;
 
 /// A place in the window for one part of the work.
@@ -82,6 +83,8 @@ pub enum Scope {
     Pictures,
     /// Grid and editor.
     Data,
+    /// Where labels are changed: grid, editor and Check.
+    Labels,
     Grid,
     Editor,
     /// In the editor while boxes are selected. What a key does there goes before all else that it does.
@@ -99,6 +102,7 @@ impl Scope {
             Self::Global => true,
             Self::Pictures => place != KeyPlace::Export,
             Self::Data => matches!(place, KeyPlace::Grid | KeyPlace::Editor | KeyPlace::Selection | KeyPlace::Proposal),
+            Self::Labels => Self::Data.contains(place) || place == KeyPlace::Check,
             Self::Grid => place == KeyPlace::Grid,
             Self::Editor => matches!(place, KeyPlace::Editor | KeyPlace::Selection | KeyPlace::Proposal),
             Self::Selection => place == KeyPlace::Selection,
@@ -124,6 +128,7 @@ impl Scope {
             Self::Global => "everywhere",
             Self::Pictures => "where pictures are shown",
             Self::Data => "in Data",
+            Self::Labels => "in Data and Check",
             Self::Grid => "in the grid",
             Self::Editor => "on an image",
             Self::Selection => "with boxes selected",
@@ -297,11 +302,11 @@ actions! {
 
     Prelabel: "Pre-label…", "Let weights propose labels, which are drawn dashed until they are accepted", Data, Review, [key(Key::I)];
     AcceptProposal: "Accept proposal", "Make a label of the proposal that is marked", Proposal, Review, [key(Key::Enter)];
-    RejectProposal: "Reject proposal", "Take the proposal that is marked away", Proposal, Review, [key(Key::Backspace), key(Key::X)];
+    RejectProposal: "Reject proposal", "Take the proposal that is marked away", Proposal, Review, [key(Key::J)];
     NextProposal: "Next proposal", "Mark the next proposal", Proposal, Review, [key(Key::ArrowDown)];
     PreviousProposal: "Previous proposal", "Mark the proposal before", Proposal, Review, [key(Key::ArrowUp)];
     AcceptProposals: "Accept these", "Make labels of all proposals of the image from the chosen score on", Proposal, Review, [shift(Key::Enter)];
-    RejectProposals: "Reject these", "Take all proposals of the image away", Proposal, Review, [shift(Key::Backspace)];
+    RejectProposals: "Reject these", "Take all proposals of the image away", Proposal, Review, [shift(Key::J)];
     AcceptAllProposals: "Accept everywhere", "Make labels of all proposals of the dataset from the chosen score on", Data, Review, [];
     NextUncertain: "Next uncertain", "Go through images with proposals, those the detector is least sure of first", Data, Review, [key(Key::U)];
     MarkReviewed: "Reviewed", "The labels of this image, or of those chosen, are right, or not yet", Data, Review, [key(Key::Space)];
@@ -318,7 +323,8 @@ actions! {
     Check: "Check labels", "Read every label row and decode every image", Global, Check, [key(Key::F5)];
     PreviewFix: "Preview fixes…", "List what the safe fixes would change", Global, Check, [key(Key::F6)];
     ApplyFix: "Apply fixes", "Write the listed changes; they can be undone", Check, Check, [];
-    Undo: "Undo", "Take the last batch of fixes back", Check, Check, [ctrl(Key::Z)];
+    Undo: "Undo", "Take the last change of labels, classes or splits back, also that of an earlier start", Labels, Label, [ctrl(Key::Z)];
+    Redo: "Redo", "Do again what was undone last", Labels, Label, [ctrl(Key::Y), ctrl_shift(Key::Z)];
 
     StartTraining: "Start training", "Train with the settings on this page", Global, Train, [key(Key::F7)];
     StopTraining: "Stop", "Stop after this step; the weights so far are kept", Global, Train, [shift(Key::F7)];
@@ -375,6 +381,8 @@ impl Action {
                 | Self::ExtendBelow
                 | Self::ZoomIn
                 | Self::ZoomOut
+                | Self::Undo
+                | Self::Redo
                 | Self::NextBox
                 | Self::PreviousBox
                 | Self::NextClass
@@ -412,7 +420,7 @@ impl Action {
             Scope::Selection => "Select a box first",
             Scope::Proposal => "Show an image with proposals, and select no box",
             Scope::Grid => "Show the grid in Data first",
-            Scope::Data => "Go to Data first",
+            Scope::Data | Scope::Labels => "Go to Data first",
             Scope::Pictures => "No pictures are gone through here",
             // These bring what they need.
             Scope::Global | Scope::Check | Scope::Train | Scope::Detect => return None,
@@ -424,6 +432,10 @@ impl Action {
     pub fn unavailable(self, session: &Session) -> Option<&'static str> {
         let running = |kind, reason| session.is_running(kind).then_some(reason);
         let no_dataset = || session.dataset.is_none().then_some("Open a dataset first");
+        let unread = || {
+            let is_unread = |open: &OpenDataset| open.labels.is_empty() && !open.dataset.images.is_empty();
+            session.dataset.as_ref().is_some_and(is_unread).then_some("Labels are still being read")
+        };
         match self {
             Self::Open => running(JobKind::Open, "A dataset is being opened"),
             Self::OpenSample => running(JobKind::Sample, "The sample is being drawn"),
@@ -431,7 +443,13 @@ impl Action {
             Self::PreviewFix | Self::ApplyFix => no_dataset()
                 .or_else(|| running(JobKind::Fix, "Fixes are being worked out"))
                 .or_else(|| running(JobKind::Check, "Wait for the check to end")),
+            Self::Redo => {
+                let history = session.dataset.as_ref().map(|open| &open.history);
+                let can_redo = history.is_some_and(|history| history.redo.is_some() || history.n_pending > 0);
+                no_dataset().or_else(unread).or_else(|| (!can_redo).then_some("Nothing was undone"))
+            }
             Self::Undo => no_dataset()
+                .or_else(unread)
                 .or_else(|| running(JobKind::Undo, "The fixes are being taken back"))
                 .or_else(|| running(JobKind::Fix, "Fixes are being written")),
             Self::Enqueue => no_dataset(),

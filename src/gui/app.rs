@@ -78,6 +78,10 @@ pub struct Window {
     keys_page: Option<KeysPage>,
     /// What the key map was made from.
     keys: Option<KeySettings>,
+    /// Actions that wait until the edit before them is shown.
+    later: Vec<Action>,
+    /// A text field had the focus when the last frame ended.
+    was_typing: bool,
 }
 
 impl Window {
@@ -90,12 +94,15 @@ impl Window {
             self.data.take_keys(ui.ctx());
         }
         if !self.keys_page.as_ref().is_some_and(KeysPage::is_capturing) {
-            out.actions = KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place(session));
+            out.actions = std::mem::take(&mut self.later);
+            out.actions.extend(KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place(session)));
         }
         if self.has_modal() {
             out.actions.retain(|action| matches!(action, Action::Help | Action::OpenCommandPalette | Action::ChangeKeys));
         }
-        let is_busy_elsewhere = self.has_modal() || egui::Popup::is_any_open(ui.ctx()) || ui.ctx().text_edit_focused();
+        // Escape has taken the focus from a text field already.
+        let is_typing = self.was_typing || ui.ctx().text_edit_focused();
+        let is_busy_elsewhere = self.has_modal() || egui::Popup::is_any_open(ui.ctx()) || is_typing;
         if !is_busy_elsewhere && ui.input(|input| input.key_pressed(Key::Escape)) && self.workspace == Workspace::Data {
             self.data.leave_image();
         }
@@ -104,7 +111,7 @@ impl Window {
         self.top_bar_ui(ui, session, &mut out);
         let hides_boxes = self.hides_boxes || KeyMap::of(ui.ctx()).is_down(ui.ctx(), Action::PeekBoxes);
         let mut view = View { session, textures: &mut self.textures, out: &mut out, hides_boxes };
-        status::ui(ui, &mut view, self.data.n_labels());
+        status::ui(ui, &mut view, self.data.n_labels(), self.workspace == Workspace::Data);
         CentralPanel::default().frame(Frame::new().fill(palette(ui).backdrop)).show(ui, |ui| match self.workspace {
             Workspace::Data if session.dataset.is_none() => self.welcome.ui(ui, &mut view),
             Workspace::Data => self.data.ui(ui, &mut view),
@@ -122,11 +129,8 @@ impl Window {
         }
         self.modals_ui(ui, session, &mut out);
         focus::ui(ui);
-        for action in std::mem::take(&mut out.actions) {
-            if action.unavailable(session).is_none() {
-                self.act(ui, action, session, &mut out.commands);
-            }
-        }
+        self.was_typing = ui.ctx().text_edit_focused();
+        self.act_all(ui, session, &mut out);
         if self.workspace != before {
             ui.ctx().request_repaint();
         }
@@ -248,6 +252,23 @@ impl Window {
         Vec::new()
     }
 
+    /// Carries out the actions of a frame. Those behind an edit wait for the next one, since they are about what is there after it.
+    fn act_all(&mut self, ui: &Ui, session: &Session, out: &mut Out) {
+        let mut actions = std::mem::take(&mut out.actions).into_iter();
+        while let Some(action) = actions.next() {
+            if action.unavailable(session).is_some() {
+                continue;
+            }
+            out.commands.extend(self.data.settle(action, session));
+            if out.commands.iter().any(|command| matches!(command, Command::Edit(_) | Command::RejectProposals { .. })) {
+                self.later = std::iter::once(action).chain(actions).collect();
+                ui.ctx().request_repaint();
+                return;
+            }
+            self.act(ui, action, session, &mut out.commands);
+        }
+    }
+
     fn act(&mut self, ui: &Ui, action: Action, session: &Session, commands: &mut Vec<Command>) {
         match action {
             Action::Open => commands.push(Command::Browse(BrowseKind::Dataset)),
@@ -272,6 +293,7 @@ impl Window {
             }
             Action::ApplyFix => commands.push(Command::Fix { path: None, dry_run: false }),
             Action::Undo => commands.push(Command::UndoEdit),
+            Action::Redo => commands.push(Command::RedoEdit),
             Action::StartTraining => {
                 self.workspace = Workspace::Train;
                 commands.extend(self.train.start_command(session));

@@ -46,15 +46,18 @@ impl Default for BoxStates {
 }
 
 impl BoxStates {
-    /// Takes the labels as they are now; returns whether they changed.
-    pub fn follow(&mut self, labels: &Arc<[Label]>) -> bool {
+    /// Takes the labels as they are now; returns whether they changed. Labels that say the same after all, as `is_same` finds, keep
+    /// their states: coordinates may be rounded in their file.
+    pub fn follow(&mut self, labels: &Arc<[Label]>, is_same: impl Fn(&[Label], &[Label]) -> bool) -> bool {
         if Arc::ptr_eq(&self.labels, labels) {
             return false;
         }
-        self.states = match self.planned.take() {
-            Some((planned, states)) if *planned == **labels => states,
-            _ => self.carried_over(labels),
-        };
+        if let Some((_, states)) = self.planned.take_if(|(planned, _)| is_same(planned, labels)) {
+            self.states = states;
+        } else if !is_same(&self.labels, labels) {
+            self.planned = None;
+            self.states = self.carried_over(labels);
+        }
         self.labels = labels.clone();
         true
     }
@@ -197,9 +200,13 @@ mod tests {
         Label { class: ClassId(class), bbox: Xywhn { cx: 0.5, cy: 0.5, w: 0.1, h: 0.1 } }
     }
 
+    fn equal(a: &[Label], b: &[Label]) -> bool {
+        a == b
+    }
+
     fn states(n: u32) -> BoxStates {
         let mut states = BoxStates::default();
-        states.follow(&(0..n).map(label).collect());
+        states.follow(&(0..n).map(label).collect(), equal);
         states
     }
 
@@ -209,13 +216,29 @@ mod tests {
         states.select(&[1, 3]);
         states.set_locked(2, true);
         states.plan(&[LabelOp::Remove { index: 0 }, LabelOp::Set { index: 1, label: label(9) }], true);
-        assert!(states.follow(&[label(9), label(2), label(3)].into()));
+        assert!(states.follow(&[label(9), label(2), label(3)].into(), equal));
         assert_eq!(states.selected(), [0, 2]);
         assert!(states.get(1).is_locked);
 
         states.plan(&[LabelOp::Add(label(5))], true);
-        states.follow(&[label(9), label(2), label(3), label(5)].into());
+        states.follow(&[label(9), label(2), label(3), label(5)].into(), equal);
         assert_eq!(states.selected(), [3], "what was drawn is selected, and nothing else");
+    }
+
+    #[test]
+    fn labels_that_were_rounded_in_their_file_keep_their_states() {
+        let near = |a: &[Label], b: &[Label]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.class == b.class && (a.bbox.cx - b.bbox.cx).abs() < 0.01)
+        };
+        let rounded = |class| Label { bbox: Xywhn { cx: 0.501, ..label(class).bbox }, ..label(class) };
+        let mut states = states(2);
+        states.plan(&[LabelOp::Add(label(5))], true);
+        states.follow(&[label(0), label(1), rounded(5)].into(), near);
+        assert_eq!(states.selected(), [2]);
+        states.follow(&[label(0), rounded(1), label(5)].into(), near);
+        assert_eq!(states.selected(), [2]);
+        states.follow(&[label(0), rounded(1), label(6)].into(), near);
+        assert!(!states.has_selection());
     }
 
     #[test]
@@ -225,7 +248,7 @@ mod tests {
         states.set_hidden(3, true);
         states.select(&[1]);
         states.plan(&[LabelOp::Remove { index: 1 }], false);
-        states.follow(&[label(2), label(0), label(7)].into());
+        states.follow(&[label(2), label(0), label(7)].into(), equal);
         assert!(!states.has_selection());
         assert_eq!(
             states.all().iter().map(|state| (state.is_locked, state.is_hidden)).collect::<Vec<_>>(),

@@ -4,10 +4,14 @@
 //!
 //! The current image is remembered as an image of the dataset, so it stays when filter, order or labels change.
 
+use std::collections::HashSet;
+use std::path::Path;
+
 use super::grid::{Grid, Page};
 use super::image_item::{BandDone, ItemsDone};
 use super::image_list::ImageList;
 use super::selection::{Choice, Selection, position_of};
+use crate::dataset::Dataset;
 
 /// How images are laid out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +69,23 @@ impl Browser {
         self.current = Some(image);
         self.position = position_of(listing, image).unwrap_or(self.position);
         self.show_current();
+    }
+
+    /// The dataset was opened again, perhaps with its images in another order: what was current and chosen stays so, by the path.
+    pub fn follow_dataset(&mut self, before: &Dataset, after: &Dataset) {
+        let path_of = |image: usize| before.images.get(image).map(|entry| entry.path.as_path());
+        let current = self.current.and_then(path_of);
+        let chosen: HashSet<&Path> = self.selection.images().filter_map(path_of).collect();
+        self.selection.clear();
+        self.current = None;
+        for (image, entry) in after.images.iter().enumerate() {
+            if chosen.contains(entry.path.as_path()) {
+                self.selection.insert(image);
+            }
+            if current == Some(entry.path.as_path()) {
+                self.current = Some(image);
+            }
+        }
     }
 
     /// Another dataset is shown: nothing of the old one is meant any more; layout and sizes stay.
@@ -128,7 +149,7 @@ impl Browser {
             if *has_begun {
                 self.before_band = if *adds { self.selection.clone() } else { Selection::default() };
             }
-            self.selection = self.before_band.clone();
+            self.selection.replace(&self.before_band);
             block.positions().for_each(|range| self.selection.extend(listing, range));
         }
         if let Some(position) = done.menu

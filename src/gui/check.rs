@@ -12,6 +12,7 @@ use super::action::Action;
 use super::app::View;
 use super::canvas::{Canvas, CanvasBox, Outline, label_box};
 use super::controls::{self, counted};
+use super::status;
 use super::theme::{self, palette};
 use super::viewport::Zoom;
 use super::welcome;
@@ -173,8 +174,10 @@ impl CheckPanel {
                 if controls::action_button(ui, Action::PreviewFix, reason) {
                     view.act(Action::PreviewFix);
                 }
-                if controls::action_button(ui, Action::Undo, Action::Undo.unavailable(view.session)) {
-                    view.act(Action::Undo);
+                for action in [Action::Undo, Action::Redo] {
+                    if status::step_button(ui, view.session, action, None) {
+                        view.act(action);
+                    }
                 }
                 ui.add_space(6.0);
                 self.outcome_ui(ui, view.session);

@@ -16,6 +16,8 @@ const MAX_HEIGHT: f32 = 286.0;
 pub enum Picked {
     Class(usize),
     Cancelled,
+    /// The person went on elsewhere.
+    Left,
 }
 
 /// What the list remembers while it is open.
@@ -60,7 +62,7 @@ impl ClassPicker {
             && ui.input(|input| {
                 input.pointer.any_pressed() && input.pointer.interact_pos().is_some_and(|at| !shown.response.rect.contains(at))
             });
-        shown.inner.map(Picked::Class).or_else(|| clicked_elsewhere.then_some(Picked::Cancelled))
+        shown.inner.map(Picked::Class).or_else(|| clicked_elsewhere.then_some(Picked::Left))
     }
 
     fn list_ui(&mut self, ui: &mut Ui, names: &[String], found: &[usize], question: &str, moved: bool) -> Option<usize> {

@@ -5,6 +5,7 @@
 //! The list is worked out when the text changes, never in a frame that changes nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use egui::{Align2, Frame, Id, Key, Modal, Modifiers, Rect, RichText, Role, ScrollArea, Sense, TextStyle, Ui, WidgetInfo, pos2, vec2};
 
@@ -12,7 +13,7 @@ use super::action::{Action, KeyPlace};
 use super::controls;
 use super::fuzzy;
 use super::theme::palette;
-use crate::dataset::ClassId;
+use crate::dataset::{ClassId, Dataset};
 use crate::session::Session;
 
 /// So many entries are offered, and of these so many images.
@@ -51,8 +52,8 @@ struct Entry {
 #[derive(Default)]
 pub struct CommandPalette {
     query: String,
-    /// For which text the entries are.
-    found_for: Option<String>,
+    /// For which text and dataset the entries are.
+    found_for: Option<(String, Option<Arc<Dataset>>)>,
     entries: Vec<Entry>,
     /// The entry that Enter takes.
     current: usize,
@@ -61,9 +62,14 @@ pub struct CommandPalette {
 
 impl CommandPalette {
     pub fn ui(&mut self, ui: &Ui, session: &Session, place: KeyPlace) -> PaletteDone {
-        if self.found_for.as_ref() != Some(&self.query) {
+        let dataset = session.dataset.as_ref().map(|open| &open.dataset);
+        let is_found = self
+            .found_for
+            .as_ref()
+            .is_some_and(|(query, of)| *query == self.query && of.as_ref().map(Arc::as_ptr) == dataset.map(Arc::as_ptr));
+        if !is_found {
             self.entries = find(&self.query, session);
-            self.found_for = Some(self.query.clone());
+            self.found_for = Some((self.query.clone(), dataset.cloned()));
             self.current = 0;
             self.has_moved = true;
         }

@@ -4,6 +4,7 @@
 //! image; right its labels, or the statistics. Lists over the whole dataset are worked out once after each change, never in a
 //! frame that changes nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egui::{Align, ComboBox, Frame, Layout, Margin, Panel, ScrollArea, Slider, Ui};
@@ -41,13 +42,21 @@ pub struct DataPanel {
     browser: Browser,
     side: DataSide,
     statistics: Statistics,
-    tag_line: Option<TagLine>,
+    tag_line: Option<TagQuestion>,
     /// Chosen images that are not listed, with the state of both.
     hidden: ((u64, u64), usize),
     shows_one: bool,
     editor: Editor,
     proposals: ProposalPanel,
     prelabel: Option<PrelabelForm>,
+}
+
+/// Which tag is put on these images, or taken off?
+struct TagQuestion {
+    line: TagLine,
+    images: Vec<usize>,
+    /// That are offered.
+    tags: BTreeSet<String>,
 }
 
 /// What the middle shows.
@@ -121,7 +130,12 @@ impl DataPanel {
     /// Shows one image of the dataset.
     pub fn show_image(&mut self, session: &Session, image: usize) {
         let Some(open) = &session.dataset else { return };
-        self.query.text.clear();
+        if image >= open.dataset.images.len() {
+            return;
+        }
+        if !self.listing.as_ref().is_some_and(|listing| listing.images().contains(&(image as u32))) {
+            self.query.text.clear();
+        }
         self.update_listing(session, open);
         if let Some(listing) = &self.listing {
             self.browser.turn_to(listing.images(), image);
@@ -166,6 +180,11 @@ impl DataPanel {
         if self.shows_editor() {
             self.editor.take_keys(ctx);
         }
+    }
+
+    /// Ends what another action would forget; see [`Editor::settle`].
+    pub fn settle(&mut self, action: Action, session: &Session) -> Vec<Command> {
+        self.editor.settle(action, session)
     }
 
     /// Carries out an action of browsing, or one of the label editor where it is shown.
@@ -229,7 +248,15 @@ impl DataPanel {
                 return mark_command(listing, &self.browser.subjects(), &MarkChange::Review(Review::Unreviewed));
             }
             Action::MarkEmpty => return mark_command(listing, &self.browser.subjects(), &MarkChange::Review(Review::Empty)),
-            Action::AddTag | Action::RemoveTag => self.tag_line = Some(TagLine::new(action == Action::AddTag)),
+            Action::AddTag | Action::RemoveTag => {
+                let (adds, images) = (action == Action::AddTag, self.browser.subjects());
+                let tags = if adds {
+                    listing.vocabulary().tags.clone()
+                } else {
+                    images.iter().filter_map(|&image| listing.mark(image)).flat_map(|mark| mark.tags.iter().cloned()).collect()
+                };
+                self.tag_line = Some(TagQuestion { line: TagLine::new(adds), images, tags });
+            }
             Action::CopyPaths => {
                 let paths = self.browser.subjects().into_iter().map(|image| listing.dataset.images[image].path.display().to_string());
                 ui.ctx().copy_text(paths.collect::<Vec<_>>().join("\n"));
@@ -282,11 +309,17 @@ impl DataPanel {
     }
 
     fn update_listing(&mut self, session: &Session, open: &OpenDataset) {
-        if self.listing.as_ref().is_none_or(|listing| !Arc::ptr_eq(&listing.dataset, &open.dataset)) {
-            self.browser.reset();
-            self.statistics.reset();
-            let (browser, statistics) = (std::mem::take(&mut self.browser), std::mem::take(&mut self.statistics));
-            *self = Self { browser, statistics, sort: self.sort, ..Self::default() };
+        if let Some(before) = self.listing.take_if(|listing| !Arc::ptr_eq(&listing.dataset, &open.dataset)) {
+            if before.dataset.source == open.dataset.source {
+                self.browser.follow_dataset(&before.dataset, &open.dataset);
+                self.editor = Editor::default();
+                self.tag_line = None;
+            } else {
+                self.browser.reset();
+                self.statistics.reset();
+                let (browser, statistics) = (std::mem::take(&mut self.browser), std::mem::take(&mut self.statistics));
+                *self = Self { browser, statistics, sort: self.sort, ..Self::default() };
+            }
         }
         let listing = self.listing.get_or_insert_with(|| Listing::new(&open.dataset));
         match listing.follow(session, open, self.query.asked(), self.sort, self.browser.current()) {
@@ -434,20 +467,11 @@ impl DataPanel {
 
     /// Asks for a tag, while one is to be put on or taken off.
     fn tag_line_ui(&mut self, ui: &Ui, view: &mut View<'_>, listing: &Listing) {
-        let Some(tag_line) = &mut self.tag_line else { return };
-        let subjects = self.browser.subjects();
-        let of_subjects;
-        let tags = if tag_line.adds() {
-            &listing.vocabulary().tags
-        } else {
-            let marks = subjects.iter().filter_map(|&image| listing.mark(image));
-            of_subjects = marks.flat_map(|mark| mark.tags.iter().cloned()).collect();
-            &of_subjects
-        };
-        match tag_line.ui(ui, tags, subjects.len()) {
+        let Some(TagQuestion { line, images, tags }) = &mut self.tag_line else { return };
+        match line.ui(ui, tags, images.len()) {
             TagDone::GoesOn => return,
             TagDone::Closed => {}
-            TagDone::Chosen(change) => view.out.commands.extend(mark_command(listing, &subjects, &change)),
+            TagDone::Chosen(change) => view.out.commands.extend(mark_command(listing, images, &change)),
         }
         self.tag_line = None;
     }
@@ -484,6 +508,9 @@ fn step_of(action: Action) -> Option<(Step, bool)> {
 
 /// Changes the marks of images, if any of them changes.
 fn mark_command(listing: &Listing, images: &[usize], change: &MarkChange) -> Vec<Command> {
+    if !listing.has_labels() {
+        return vec![Command::Tell { text: "labels are still being read".to_owned(), hint: Some("try again in a moment".to_owned()) }];
+    }
     let subjects =
         images.iter().map(|&image| Subject { image, mark: listing.mark(image), labels: listing.labels(image).unwrap_or_default() });
     let done = selection_edits::marked(change, subjects);

@@ -191,11 +191,10 @@ impl EditCanvas {
             if step != Vec2::ZERO {
                 self.move_cursor(&drawn, step, &rules);
             }
-            let entered = ctx.input_mut(|input| input.consume_key(Modifiers::NONE, Key::Enter));
-            if entered {
+            if entered(ctx) {
                 self.enter(&drawn, &rules);
             }
-        } else if states.has_selection() && self.press.is_none() {
+        } else if states.has_selection() && self.press.is_none() && !self.hides_boxes {
             let (step, is_growing) = arrows(ctx, [1.0, 10.0, 1.0, 10.0]);
             if step != Vec2::ZERO {
                 self.nudge(states, step, is_growing, &rules);
@@ -338,7 +337,12 @@ impl EditCanvas {
             let screen = drawn.projection.screen_rect(*self.rects.get(index)?);
             Handle::under(screen, origin).map(|handle| (index, handle))
         });
-        let on = if is_space_down {
+        let pans = is_space_down || (modifiers.command && self.is_drawing());
+        if !pans {
+            // From here on the pointer says where.
+            self.cursor = None;
+        }
+        let on = if pans {
             PressOn::Pan
         } else if let Some(draft) = self.draft.take_if(|draft| matches!(draft, Draft::Draw { .. })) {
             // The second corner of two clicks.
@@ -414,6 +418,10 @@ impl EditCanvas {
 
     fn release(&mut self, image: Pos2, rules: &Rules, states: &mut BoxStates, is_double: bool, done: &mut CanvasDone) {
         let Some(press) = self.press.take() else { return };
+        if press.is_drag && matches!(press.on, PressOn::Pan | PressOn::Toggle(_)) {
+            // The picture was moved; what is half drawn stays so.
+            return;
+        }
         if press.is_drag {
             let outcome = self.draft.take().map(|draft| draft.finish(rules.far));
             match outcome {
@@ -617,6 +625,21 @@ const ARROWS: [(Key, Vec2); 4] = [
     (Key::ArrowUp, Vec2::new(0.0, -1.0)),
     (Key::ArrowDown, Vec2::new(0.0, 1.0)),
 ];
+
+/// Takes Enter, and says whether it was pressed; a key that is held counts once.
+fn entered(ctx: &egui::Context) -> bool {
+    let mut is_pressed = false;
+    ctx.input_mut(|input| {
+        input.events.retain(|event| match event {
+            egui::Event::Key { key: Key::Enter, pressed: true, repeat, modifiers, .. } if modifiers.is_none() => {
+                is_pressed |= !repeat;
+                false
+            }
+            _ => true,
+        });
+    });
+    is_pressed
+}
 
 /// Takes the arrow keys: the way, and whether Ctrl was held. `steps`: alone, with Shift, with Ctrl, with both.
 fn arrows(ctx: &egui::Context, steps: [f32; 4]) -> (Vec2, bool) {

@@ -14,6 +14,7 @@ use super::action::Action;
 use super::app::View;
 use super::box_states::BoxStates;
 use super::class_picker::{ClassPicker, Picked};
+use super::conflict_bar;
 use super::controls::counted;
 use super::draft::{self, Outcome};
 use super::edit_canvas::{EditCanvas, Scene};
@@ -24,6 +25,7 @@ use super::picture_view::Drawn;
 use super::tone::Tone;
 use super::viewport::Zoom;
 use crate::dataset::edit::{Edit, ImageEdit, LabelOp, Mark, Review};
+use crate::dataset::edit_files;
 use crate::dataset::parse::{self, ParseOptions};
 use crate::dataset::{ClassId, Dataset, Label};
 use crate::geom::{Size, Xywhn};
@@ -87,6 +89,10 @@ pub struct Editor {
     clip: Option<Clip>,
     question: Option<Question>,
     space: SpaceKey,
+    /// The image that was drawn last, and in which frame.
+    seen: Option<(usize, u64)>,
+    /// Boxes cannot be seen, so they are not changed either.
+    hides_boxes: bool,
     /// Why the last action did nothing.
     message: Option<String>,
 }
@@ -94,7 +100,8 @@ pub struct Editor {
 /// The key that marks an image as reviewed when it is tapped, and moves the picture while it is held.
 #[derive(Clone, Copy, Debug, Default)]
 struct SpaceKey {
-    is_asked: bool,
+    /// The image that was shown when the key went down.
+    asked: Option<usize>,
     /// Something was moved since it is down.
     is_used: bool,
 }
@@ -119,6 +126,9 @@ impl Editor {
         self.turn_to(view.session, image);
         let session = view.session;
         let Some(open) = &session.dataset else { return };
+        self.hides_boxes = view.hides_boxes;
+        self.look(ui, view, image);
+        conflict_bar::ui(ui, view, image);
         let names = &open.dataset.names;
         let bar = EditorBar {
             is_drawing: self.canvas.is_drawing(),
@@ -132,7 +142,8 @@ impl Editor {
         let no_labels: Arc<[Label]> = Arc::default();
         let labels = open.labels.get(image).unwrap_or(&no_labels);
         let dropped = session.dropped_rows.get(&open.dataset, image, labels);
-        if dropped.is_none() && open.labels.get(image).is_some() {
+        // Rows are counted in the file, which says what is shown only when the edits are in it.
+        if dropped.is_none() && open.labels.get(image).is_some() && open.history.n_pending == 0 {
             view.ask(Command::ReadDroppedRows(image));
         }
         let scene = Scene {
@@ -156,7 +167,7 @@ impl Editor {
             view.act(Action::ChooseClass);
         }
         self.clipboard(ui);
-        self.space_key(ui, view, image);
+        self.space_key(ui, view);
         self.question_ui(ui, view, rect, image);
     }
 
@@ -169,7 +180,7 @@ impl Editor {
         let side = EditorSide {
             dataset: &open.dataset,
             entry: &open.dataset.images[image],
-            labels: session.labels(image),
+            labels: open.labels.get(image).map(|labels| &**labels),
             size: self.canvas.size(),
             review: open.marks.get(image).map_or(Review::Unreviewed, |mark| mark.review),
             dropped: dropped.map(|rows| &**rows),
@@ -208,6 +219,28 @@ impl Editor {
         if let Some(text) = pasted {
             self.take_clip(&text);
         }
+    }
+
+    /// Ends what another action would forget: a tap of Space that is not over, a box that waits for its class.
+    pub fn settle(&mut self, action: Action, session: &Session) -> Vec<Command> {
+        let mut commands = Vec::new();
+        if action != Action::MarkReviewed
+            && let Some(image) = self.space.asked.take().filter(|_| !self.space.is_used)
+        {
+            commands.extend(self.mark_reviewed(session, image));
+        }
+        if action != Action::ChooseClass {
+            commands.extend(self.add_waiting(session));
+        }
+        commands
+    }
+
+    /// A box that waits for its class gets the last one, and nothing is asked any more.
+    fn add_waiting(&mut self, session: &Session) -> Vec<Command> {
+        let Some(image) = self.image else { return Vec::new() };
+        let Some(drawn) = self.question.as_ref().and_then(|question| question.drawn) else { return Vec::new() };
+        self.question = None;
+        self.add(session, image, drawn).commands
     }
 
     /// Ends what is going on: a question, something half drawn, the selection. Returns whether there was something to end.
@@ -261,6 +294,19 @@ impl Editor {
         self.edit(session, image, "Add box".to_owned(), ops)
     }
 
+    /// Has another program changed the label file of an image that a person turns to, or comes back to?
+    fn look(&mut self, ui: &Ui, view: &mut View<'_>, image: usize) {
+        let frame = ui.ctx().cumulative_frame_nr();
+        let is_seen = self.seen.is_some_and(|(seen, last)| seen == image && frame <= last + 1);
+        let is_back = ui.input(|input| input.events.iter().any(|event| matches!(event, Event::WindowFocused(true))));
+        if has_labels(view.session, image) {
+            self.seen = Some((image, frame));
+            if !is_seen || is_back {
+                view.ask(Command::Look { image });
+            }
+        }
+    }
+
     /// What was copied goes to the system's clipboard too.
     fn clipboard(&mut self, ui: &Ui) {
         if let Some(clip) = self.clip.as_mut().filter(|clip| clip.is_new) {
@@ -283,18 +329,35 @@ impl Editor {
     }
 
     /// A tap marks the image when the key is let go; a key that is held to move the picture marks nothing.
-    fn space_key(&mut self, ui: &Ui, view: &mut View<'_>, image: usize) {
+    fn space_key(&mut self, ui: &Ui, view: &mut View<'_>) {
         let is_down = ui.input(|input| input.key_down(Key::Space));
         self.space.is_used |= is_down && self.canvas.is_panning();
         if is_down {
             return;
         }
         let space = std::mem::take(&mut self.space);
-        if space.is_asked && !space.is_used {
-            let mark = view.session.dataset.as_ref().and_then(|open| open.marks.get(image)).cloned().unwrap_or_default();
-            let review = if mark.review == Review::Reviewed { Review::Unreviewed } else { Review::Reviewed };
-            view.out.commands.extend(label_edits::reviewed(image, &mark, review).map(Command::Edit));
+        if let Some(image) = space.asked.filter(|_| !space.is_used) {
+            view.out.commands.extend(self.mark_reviewed(view.session, image));
         }
+    }
+
+    /// Reviewed, or no longer so.
+    fn mark_reviewed(&mut self, session: &Session, image: usize) -> Option<Command> {
+        if !self.may_edit(session, image) {
+            return None;
+        }
+        let mark = session.dataset.as_ref().and_then(|open| open.marks.get(image)).cloned().unwrap_or_default();
+        let review = if mark.review == Review::Reviewed { Review::Unreviewed } else { Review::Reviewed };
+        label_edits::reviewed(image, &mark, review).map(Command::Edit)
+    }
+
+    /// Whether the labels are there; if not, says so.
+    fn may_edit(&mut self, session: &Session, image: usize) -> bool {
+        let may_edit = has_labels(session, image);
+        if !may_edit {
+            self.message = Some("Labels are still being read; wait a moment".to_owned());
+        }
+        may_edit
     }
 
     fn question_ui(&mut self, ui: &Ui, view: &mut View<'_>, canvas: Rect, image: usize) {
@@ -309,6 +372,10 @@ impl Editor {
         };
         let picked = question.picker.ui(ui, canvas, &open.dataset.names, &text);
         let Some(picked) = picked else { return };
+        if picked == Picked::Left {
+            let commands = self.add_waiting(view.session);
+            view.out.commands.extend(commands);
+        }
         let drawn = self.question.take().and_then(|question| question.drawn);
         if let Picked::Class(class) = picked {
             let asked = match drawn {
@@ -336,6 +403,11 @@ impl Editor {
                 self.canvas.toggle_armed();
                 self.boxes.select(&[]);
                 Asked::default()
+            }
+            Action::ChooseClass if self.question.is_some() => {
+                let commands = self.add_waiting(place.session);
+                self.question = None;
+                Asked { commands, position: None }
             }
             Action::ChooseClass if n_classes > 0 => {
                 let labels = place.labels(image);
@@ -406,7 +478,7 @@ impl Editor {
                 Asked::default()
             }
             Action::MarkReviewed => {
-                self.space.is_asked = true;
+                self.space.asked = Some(image);
                 Asked::default()
             }
             Action::MarkEmpty => self.mark_empty(place, image),
@@ -500,6 +572,9 @@ impl Editor {
 
     /// An image without boxes is meant so; one with boxes is not.
     fn mark_empty(&mut self, place: &Place<'_>, image: usize) -> Asked {
+        if !self.may_edit(place.session, image) {
+            return Asked::default();
+        }
         let n_labels = place.labels(image).len();
         if n_labels > 0 {
             self.message = Some(format!("This image has {}; delete them first", label_edits::name("", n_labels).trim()));
@@ -512,7 +587,7 @@ impl Editor {
 
     /// An edit of the shown image; nothing where it has no operations.
     fn edit(&mut self, session: &Session, image: usize, name: String, ops: Vec<LabelOp>) -> Asked {
-        if ops.is_empty() {
+        if ops.is_empty() || !self.may_edit(session, image) {
             return Asked::default();
         }
         self.boxes.plan(&ops, true);
@@ -529,10 +604,11 @@ impl Editor {
 
     /// The selected boxes that may be changed.
     fn unlocked(&mut self) -> Vec<usize> {
-        let (locked, free): (Vec<usize>, Vec<usize>) =
-            self.boxes.selected().into_iter().partition(|&index| self.boxes.get(index).is_locked);
-        if free.is_empty() && !locked.is_empty() {
-            self.message = Some("What is selected is locked".to_owned());
+        let selected = self.boxes.selected();
+        let is_free = |index: &usize| !self.hides_boxes && self.boxes.get(*index).is_free();
+        let free: Vec<usize> = selected.iter().copied().filter(is_free).collect();
+        if free.is_empty() && !selected.is_empty() {
+            self.message = Some("What is selected is locked or hidden".to_owned());
         }
         free
     }
@@ -543,6 +619,7 @@ impl Editor {
         if !self.dataset.as_ref().is_some_and(|dataset| Arc::ptr_eq(dataset, &open.dataset)) {
             self.dataset = Some(open.dataset.clone());
             (self.image, self.left_boxes) = (None, HashMap::new());
+            (self.space, self.seen) = (SpaceKey::default(), None);
         }
         if self.image != Some(image) {
             let mut left = std::mem::take(&mut self.boxes);
@@ -556,9 +633,14 @@ impl Editor {
             self.message = None;
         }
         if let Some(labels) = open.labels.get(image) {
-            self.boxes.follow(labels);
+            self.boxes.follow(labels, |a, b| edit_files::is_same(&open.dataset, a, b));
         }
     }
+}
+
+/// Whether the labels of an image were read.
+fn has_labels(session: &Session, image: usize) -> bool {
+    session.dataset.as_ref().is_some_and(|open| open.labels.get(image).is_some())
 }
 
 impl Asked {

@@ -27,7 +27,8 @@ const N_CLASS_ROWS: f32 = 10.0;
 pub struct EditorSide<'a> {
     pub dataset: &'a Dataset,
     pub entry: &'a ImageEntry,
-    pub labels: &'a [BoxLabel],
+    /// `None`: they are being read.
+    pub labels: Option<&'a [BoxLabel]>,
     pub size: Option<Size>,
     pub review: Review,
     pub dropped: Option<&'a ImageRows>,
@@ -90,7 +91,12 @@ impl EditorSide<'_> {
     }
 
     fn labels_ui(&self, ui: &mut Ui, states: &mut BoxStates, bottom: f32) {
-        let n_labels = self.labels.len();
+        let Some(labels) = self.labels else {
+            controls::section(ui, "Labels");
+            controls::note(ui, "Labels are being read…");
+            return;
+        };
+        let n_labels = labels.len();
         controls::section(ui, &counted(n_labels, "label"));
         let dropped = self.dropped.map_or(&[][..], |dropped| &dropped.rows);
         let problem = self.dropped.and_then(|dropped| dropped.problem.as_deref());
@@ -111,7 +117,7 @@ impl EditorSide<'_> {
         rows.show_rows(ui, ROW_HEIGHT, n_rows, |ui, rows| {
             for row in rows {
                 match row.checked_sub(n_labels) {
-                    None => self.label_ui(ui, states, row),
+                    None => self.label_ui(ui, states, row, &labels[row]),
                     Some(0) => {
                         let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), ROW_HEIGHT), Sense::hover());
                         let text = RichText::new("Not used by training").small().color(palette(ui).weak);
@@ -127,8 +133,7 @@ impl EditorSide<'_> {
     }
 
     /// A label: a click selects it, with Ctrl or Shift as well; a lock and an eye at its end.
-    fn label_ui(&self, ui: &mut Ui, states: &mut BoxStates, index: usize) {
-        let label = &self.labels[index];
+    fn label_ui(&self, ui: &mut Ui, states: &mut BoxStates, index: usize, label: &BoxLabel) {
         let class = label.class.0 as usize;
         let name = self.dataset.names.get(class).map_or("?", String::as_str);
         let state = states.get(index);

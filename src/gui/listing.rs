@@ -62,7 +62,7 @@ pub struct Listing {
     labels: Arc<LabelTable>,
     marks: Arc<Vec<Mark>>,
     report: Option<Arc<CheckReport>>,
-    /// The image that is listed although it does not pass.
+    /// The image that is listed although it does not pass, or out of order.
     kept: Option<u32>,
     /// Counts the changes of `images`.
     pub version: u64,
@@ -93,6 +93,7 @@ impl Listing {
         let OpenDataset { dataset, labels, marks, facts, .. } = open;
         let report = session.report.as_ref();
         let change = self.columns.follow(Source { dataset, labels, marks, facts, report, training_side: TRAINING_SIDE });
+        let had_labels = self.has_labels();
         self.count(open, &change);
         self.count_findings(report);
 
@@ -100,11 +101,11 @@ impl Listing {
         let position = current.and_then(|image| self.selection.position(image as u32));
         if change != Change::Nothing {
             is_changed |= self.selection.update(&self.columns, &change);
-            if let (Some(position), Some(image), Change::Images(_)) = (position, current, &change)
-                && self.selection.position(image as u32).is_none()
+            let is_edit = matches!(change, Change::Images(_));
+            if let (Some(position), Some(image)) = (position, current)
+                && (is_edit || had_labels)
             {
-                self.selection.images.insert(position.min(self.selection.images.len()), image as u32);
-                self.kept = Some(image as u32);
+                is_changed |= self.keep(position, image as u32, is_edit);
             }
         }
         if self.kept.is_some_and(|kept| current != Some(kept as usize)) {
@@ -171,15 +172,22 @@ impl Listing {
         true
     }
 
-    /// The image that did not pass is left: it goes.
-    fn drop_kept(&mut self) -> bool {
-        let Some(kept) = self.kept.take() else { return false };
-        // It may pass again.
-        if self.columns.passes(&self.selection.filter, kept as usize) {
-            return false;
+    /// The image at work stays where it was, at least in the listing, or where `in_place` also in the order.
+    fn keep(&mut self, position: usize, image: u32, in_place: bool) -> bool {
+        let images = &mut self.selection.images;
+        match images.iter().position(|&each| each == image) {
+            Some(now) if now == position || !in_place => return false,
+            Some(now) => drop(images.remove(now)),
+            None => {}
         }
-        let position = self.selection.position(kept);
-        position.map(|position| self.selection.images.remove(position)).is_some()
+        images.insert(position.min(images.len()), image);
+        self.kept = Some(image);
+        true
+    }
+
+    /// The image that was kept is left: it goes, or to the place where the order has it.
+    fn drop_kept(&mut self) -> bool {
+        self.kept.take().is_some_and(|kept| self.selection.update(&self.columns, &Change::Images(vec![kept])))
     }
 
     fn count(&mut self, open: &OpenDataset, change: &Change) {
@@ -343,6 +351,25 @@ mod tests {
         session.apply(review(1, Review::Unreviewed));
         follow(&mut listing, &session, "reviewed:no", Some(0));
         assert_eq!(listing.images(), [0, 1]);
+    }
+
+    #[test]
+    fn the_image_at_work_keeps_its_place_in_an_order_until_it_is_left() {
+        let mut session = session();
+        let mut listing = listing(&session, "");
+        let sort = Sort { by: SortBy::Boxes, descending: true };
+        let mut sorted = |session: &Session, current| {
+            let open = session.dataset.as_ref().unwrap();
+            listing.follow(session, open, "", sort, current);
+            listing.images().to_vec()
+        };
+        assert_eq!(sorted(&session, Some(1)), [0, 2, 1]);
+        for class in [0, 1, 0] {
+            let bbox = Xywhn { cx: 0.2 + 0.1 * class as f32, ..label(class).bbox };
+            session.apply(Command::Edit(Edit::of_image("Add", 1, vec![LabelOp::Add(Label { bbox, ..label(class) })])));
+            assert_eq!(sorted(&session, Some(1)), [0, 2, 1]);
+        }
+        assert_eq!(sorted(&session, Some(2)), [1, 0, 2]);
     }
 
     #[test]

@@ -2,15 +2,15 @@
 //!
 //! In:  the names that a line may use, and what is wrong with it. Out: whether the line changed.
 //!
-//! The list of completions opens while the line has the focus: arrows choose, Tab or Enter takes, Escape closes it until the
-//! word changes. What is wrong is underlined where it stands and told below the line. The line may be wrong while it is typed:
+//! The list of completions opens while the line has the focus: arrows choose, Tab takes, Enter ends the line, Escape closes
+//! the list until the word changes. Nothing is offered before a word is begun. What is wrong is underlined where it stands and told below the line. The line may be wrong while it is typed:
 //! who shows images keeps those of the last line that was right.
 
 use std::cell::Cell;
 use std::ops::Range;
 
 use egui::text::CharIndex;
-use egui::{Atom, AtomExt as _, CompletionPopup, Frame, Id, Margin, Panel, RectAlign, RichText, Suggestion, TextEdit, Ui, vec2};
+use egui::{Atom, AtomExt as _, CompletionPopup, Frame, Id, Key, Margin, Panel, RectAlign, RichText, Suggestion, TextEdit, Ui, vec2};
 
 use super::action::Action;
 use super::controls;
@@ -50,6 +50,7 @@ impl QueryLine {
             // The whole line up to the cursor is the word, since quotes may keep blanks together.
             .word_boundary(|_| false)
             .align(RectAlign::BOTTOM_START)
+            .accept_keys([Key::Tab])
             .max_height(320.0);
         let begun = Cell::new(None);
         let output = popup.show(ui, edit, |query| {
@@ -120,6 +121,7 @@ fn suggestions(text: &str, cursor: usize, vocabulary: &Vocabulary) -> (Vec<Sugge
     // What follows the cursor stays, so only what ends at it can be completed.
     let completions = complete(text, cursor, vocabulary).into_iter().filter(|completion| completion.replace.end <= cursor);
     let completions = completions.filter(|completion| typed.get(completion.replace.clone()) != Some(completion.text.as_str()));
+    let completions = completions.filter(|completion| !completion.replace.is_empty() || typed.ends_with([':', ',', '=', '"']));
     let mut begun = None;
     let suggestion = |completion: Completion| {
         let before = &typed[..completion.replace.start];
@@ -178,7 +180,11 @@ mod tests {
         assert_eq!(taken("split:val cl|"), ["split:val class:"]);
         assert_eq!(taken("class:d| x"), ["class:dent"]);
         assert_eq!(taken("class:\"big h|"), ["class:\"big hole\" "]);
-        assert!(taken("class:dent|").is_empty(), "there is nothing to complete");
+        assert!(
+            taken("class:dent|").is_empty() && taken("|").is_empty() && taken("class:dent |").is_empty(),
+            "there is nothing to complete"
+        );
+        assert_eq!(taken("split:|")[0], "split:train ");
         assert!(parse(&taken("class:b|")[0], &vocabulary()).is_ok());
     }
 

@@ -75,6 +75,12 @@ impl Selection {
         listing.iter().filter(|&&image| self.contains(image as usize)).count()
     }
 
+    /// Becomes another choice; its version goes on from here.
+    pub fn replace(&mut self, other: &Self) {
+        let version = self.version + 1;
+        *self = Self { version, ..other.clone() };
+    }
+
     pub fn clear(&mut self) {
         self.version += 1;
         self.bits.clear();
@@ -178,6 +184,16 @@ mod tests {
         assert_eq!(chosen(&selection), [1, 3]);
         selection.choose(&[1, 3], 2, Choice::Only);
         assert_eq!(chosen(&selection), [1, 3], "there is no such position");
+    }
+
+    #[test]
+    fn no_two_states_have_the_same_version() {
+        let (before, mut selection) = (Selection::default(), Selection::default());
+        selection.extend(&[1, 2], 0..2);
+        let version = selection.version();
+        selection.replace(&before);
+        selection.extend(&[3, 4], 0..1);
+        assert!(selection.version() > version);
     }
 
     #[test]

@@ -108,11 +108,6 @@ impl TagLine {
         Self { adds, text: String::new(), choice: None, is_new: true }
     }
 
-    /// Whether a tag is put on.
-    pub fn adds(&self) -> bool {
-        self.adds
-    }
-
     /// Draws the line; `tags` are those of the dataset, or of the chosen images when one is to be taken off.
     pub fn ui(&mut self, ui: &Ui, tags: &BTreeSet<String>, n_images: usize) -> TagDone {
         let offered = self.offered(tags);

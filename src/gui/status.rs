@@ -2,6 +2,7 @@
 
 use egui::{Align, Frame, Label, Layout, Margin, Panel, ProgressBar, RichText, Spinner, Ui};
 
+use super::action::Action;
 use super::app::View;
 use super::controls::{self, counted};
 use super::theme::palette;
@@ -11,12 +12,15 @@ use crate::session::JobStatus;
 use crate::session::Session;
 
 /// Draws the bar. `n_labels` is absent while labels are being read.
-pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>) {
+pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>, shows_history: bool) {
     let palette = palette(ui);
     let frame = Frame::new().fill(palette.panel).inner_margin(Margin::symmetric(14, 0));
     Panel::bottom("status bar").frame(frame).exact_size(30.0).show(ui, |ui| {
         ui.horizontal_centered(|ui| {
             ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+                if shows_history {
+                    history_ui(ui, view);
+                }
                 let shown = view.session.jobs.iter().filter(|job| !matches!(job.kind, JobKind::Browse | JobKind::ListDevices));
                 let mut cancelled = None;
                 for job in shown {
@@ -32,6 +36,35 @@ pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_labels: Option<usize>) {
             });
         });
     });
+}
+
+/// Whether edits are on disk, and the ways back and on again; drawn from the right.
+fn history_ui(ui: &mut Ui, view: &mut View<'_>) {
+    let session = view.session;
+    let Some(history) = session.dataset.as_ref().map(|open| &open.history) else { return };
+    ui.spacing_mut().interact_size.y = 20.0;
+    ui.spacing_mut().button_padding.y = 1.0;
+    let is_settled = history.n_pending == 0;
+    for action in [Action::Redo, Action::Undo] {
+        let nothing = (action == Action::Undo && is_settled && history.undo.is_none()).then_some("There is nothing to undo");
+        if step_button(ui, session, action, nothing) {
+            view.act(action);
+        }
+    }
+    let text = if is_settled { "Saved".to_owned() } else { format!("Saving {}", counted(history.n_pending, "edit")) };
+    controls::note(ui, text).on_hover_text("Every edit is written to the disk as soon as it is made");
+    ui.add_space(8.0);
+}
+
+/// A button for undo or redo, whose tooltip names the edit.
+pub fn step_button(ui: &mut Ui, session: &Session, action: Action, reason: Option<&str>) -> bool {
+    let history = session.dataset.as_ref().map(|open| &open.history);
+    let name = history.and_then(|history| if action == Action::Undo { history.undo.as_ref() } else { history.redo.as_ref() });
+    let tooltip = action.tooltip(ui.ctx());
+    let tooltip = name.map_or_else(|| tooltip.clone(), |name| format!("{}: {name}\n{tooltip}", action.title()));
+    let reason = action.unavailable(session).or(reason);
+    let response = ui.add_enabled(reason.is_none(), egui::Button::new(action.title())).on_hover_text(tooltip);
+    response.on_disabled_hover_text(reason.unwrap_or_default()).clicked()
 }
 
 fn dataset_ui(ui: &mut Ui, view: &View<'_>, n_labels: Option<usize>) {

@@ -109,6 +109,21 @@ impl Editor {
         self.harness.state_mut().app().session.dataset.as_ref().unwrap().marks.get(image).map_or(Review::Unreviewed, |mark| mark.review)
     }
 
+    /// Draws frames until the first image has so many labels, and all is on disk.
+    #[track_caller]
+    fn wait_for_labels(&mut self, n: usize) {
+        for _ in 0..2000 {
+            self.harness.run_steps(1);
+            let n_pending = self.harness.state_mut().app().session.dataset.as_ref().unwrap().history.n_pending;
+            if self.labels(0).len() == n && n_pending == 0 {
+                self.harness.run_steps(2);
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("there are {} labels, not {n}", self.labels(0).len());
+    }
+
     /// The name of the edit that undo would take back.
     fn last_edit(&mut self) -> String {
         self.harness.state_mut().app().session.dataset.as_ref().unwrap().history.undo.clone().unwrap_or_default()
@@ -359,6 +374,9 @@ fn a_drawn_box_asks_for_its_class_where_that_is_wished_and_enter_takes_the_last(
     editor.drag((4.0, 35.0), (25.0, 55.0));
     editor.key(Key::Escape);
     assert_eq!(editor.labels(0).len(), 4, "Escape gives the box up");
+    editor.drag((4.0, 35.0), (25.0, 55.0));
+    editor.press(Modifiers::COMMAND, Key::E);
+    assert_eq!(editor.classes(0), [0, 1, 1, 1, 1], "so does nothing else");
 }
 
 #[test]
@@ -399,6 +417,97 @@ fn space_held_moves_the_picture_and_marks_nothing() {
     editor.click(60.0, 40.0);
     editor.key(Key::Delete);
     assert_eq!(editor.rects(0), [SECOND]);
+}
+
+#[test]
+fn space_marks_the_image_on_which_it_went_down() {
+    let mut editor = Editor::open();
+    editor.harness.key_down(Key::Space);
+    editor.harness.run_steps(1);
+    editor.key(Key::D);
+    assert_eq!((editor.review(0), editor.review(1)), (Review::Reviewed, Review::Unreviewed));
+    editor.harness.key_up(Key::Space);
+    editor.harness.run_steps(3);
+    assert_eq!((editor.review(0), editor.review(1)), (Review::Reviewed, Review::Unreviewed));
+    editor.harness.key_down(Key::Space);
+    editor.harness.run_steps(1);
+    editor.key(Key::G);
+    editor.harness.key_up(Key::Space);
+    editor.key(Key::G);
+    assert_eq!(editor.review(1), Review::Reviewed, "also when the grid comes before the key is up");
+}
+
+#[test]
+fn moving_the_picture_leaves_half_a_box_as_it_is() {
+    let mut editor = Editor::open();
+    editor.key(Key::W);
+    editor.click(40.0, 20.0);
+    editor.harness.key_down(Key::Space);
+    editor.harness.run_steps(1);
+    editor.drag((48.0, 32.0), (50.0, 34.0));
+    editor.harness.key_up(Key::Space);
+    editor.drag_with(Modifiers::COMMAND, (48.0, 32.0), (50.0, 34.0));
+    assert_eq!(editor.rects(0), [FIRST, SECOND]);
+    // The picture lies four pixels farther right and down now.
+    editor.click(74.0, 54.0);
+    assert_eq!(editor.rects(0)[2..], [rect(40.0, 20.0, 70.0, 50.0)]);
+}
+
+#[test]
+fn two_keys_of_one_frame_are_about_what_is_there_after_the_first() {
+    let mut editor = Editor::open();
+    editor.key(Key::Tab);
+    let press = Event::Key { key: Key::Delete, physical_key: None, pressed: true, repeat: false, modifiers: Modifiers::NONE };
+    editor.harness.input_mut().events.extend([press.clone(), press]);
+    editor.harness.run_steps(4);
+    assert_eq!(editor.classes(0), [1], "the second was never selected");
+}
+
+#[test]
+fn boxes_that_are_hidden_are_not_changed() {
+    let mut editor = Editor::open();
+    editor.key(Key::Tab);
+    editor.press(Modifiers::COMMAND, Key::H);
+    editor.key(Key::Delete);
+    editor.key(Key::Num2);
+    editor.press(Modifiers::SHIFT, Key::ArrowDown);
+    assert_eq!((editor.rects(0), editor.classes(0)), (vec![FIRST, SECOND], vec![0, 1]));
+    editor.press(Modifiers::COMMAND, Key::H);
+    editor.key(Key::Delete);
+    assert_eq!(editor.rects(0), [SECOND]);
+}
+
+#[test]
+fn edits_are_undone_and_redone_by_keys_and_buttons() {
+    let mut editor = Editor::open();
+    wait_for(&mut editor.harness, "Saved");
+    editor.key(Key::Tab);
+    editor.key(Key::Delete);
+    assert_eq!(editor.rects(0), [SECOND]);
+    editor.press(Modifiers::COMMAND, Key::Z);
+    editor.wait_for_labels(2);
+    editor.press(Modifiers::COMMAND, Key::Y);
+    editor.wait_for_labels(1);
+    editor.harness.get_by_label("Undo").click();
+    editor.wait_for_labels(2);
+    editor.press(Modifiers::COMMAND | Modifiers::SHIFT, Key::Z);
+    editor.wait_for_labels(1);
+}
+
+#[test]
+fn what_another_program_wrote_is_a_conflict_when_the_image_is_turned_to() {
+    let mut editor = Editor::open();
+    let file = editor.harness.state_mut().app().session.dataset.as_ref().unwrap().dataset.images[0].label_path.clone();
+    editor.key(Key::D);
+    wait_for(&mut editor.harness, "Saved");
+    std::fs::write(&file, "0 0.5 0.5 0.25 0.5\n").unwrap();
+    editor.key(Key::A);
+    wait_for(&mut editor.harness, "Another program changed");
+    assert_eq!(editor.rects(0), [FIRST]);
+    editor.harness.get_by_label("Mine").click();
+    editor.wait_for_labels(2);
+    assert_eq!(editor.rects(0), [FIRST, SECOND]);
+    assert!(editor.harness.query_by_label_contains("Another program changed").is_none());
 }
 
 #[test]

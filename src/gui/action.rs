@@ -309,12 +309,17 @@ actions! {
     RejectProposals: "Reject these", "Take all proposals of the image away", Proposal, Review, [shift(Key::J)];
     AcceptAllProposals: "Accept everywhere", "Make labels of all proposals of the dataset from the chosen score on", Data, Review, [];
     NextUncertain: "Next uncertain", "Go through images with proposals, those the detector is least sure of first", Data, Review, [key(Key::U)];
+    EditClasses: "Classes…", "Add, rename, merge, delete and colour the classes of the dataset", Data, Review, [ctrl_shift(Key::C)];
+    SplitDataset: "Split…", "Choose which images are for training, validation and test", Data, Review, [];
     MarkReviewed: "Reviewed", "The labels of this image, or of those chosen, are right, or not yet", Data, Review, [key(Key::Space)];
     MarkUnreviewed: "Not reviewed", "Somebody has to look at the labels of the chosen images again", Grid, Review, [];
     MarkEmpty: "Empty", "There is nothing to label here, which is meant so; go on", Data, Review, [key(Key::N)];
     NextUnreviewed: "Next unreviewed", "Go to the next image that nobody has looked at", Editor, Review, [ctrl_shift(Key::D), key(Key::PageDown)];
     AddTag: "Tag…", "Put a tag on the chosen images", Grid, Review, [key(Key::T)];
     RemoveTag: "Untag…", "Take a tag off the chosen images", Grid, Review, [shift(Key::T)];
+    MoveToTrain: "Move to train", "List the chosen images in the train split; no file is moved", Grid, Review, [];
+    MoveToVal: "Move to val", "List the chosen images in the val split; no file is moved", Grid, Review, [];
+    MoveToTest: "Move to test", "List the chosen images in the test split; no file is moved", Grid, Review, [];
     CopyPaths: "Copy paths", "Copy the paths of the chosen images, a line each", Grid, Review, [ctrl(Key::C)];
     SelectAllImages: "Choose all", "Choose every image that passes the query", Grid, Review, [ctrl(Key::A)];
     SelectNone: "Choose none", "Give up what is chosen (or Escape)", Grid, Review, [ctrl_shift(Key::A)];
@@ -448,11 +453,11 @@ impl Action {
                 let can_redo = history.is_some_and(|history| history.redo.is_some() || history.n_pending > 0);
                 no_dataset().or_else(unread).or_else(|| (!can_redo).then_some("Nothing was undone"))
             }
+            Self::EditClasses | Self::SplitDataset | Self::Enqueue => no_dataset(),
             Self::Undo => no_dataset()
                 .or_else(unread)
                 .or_else(|| running(JobKind::Undo, "The fixes are being taken back"))
                 .or_else(|| running(JobKind::Fix, "Fixes are being written")),
-            Self::Enqueue => no_dataset(),
             Self::ResumeTraining => running(JobKind::Train, "A training is running"),
             Self::PreviewBatches => no_dataset().or_else(|| running(JobKind::Preview, "The batches are being made")),
             Self::OverfitCheck => no_dataset()

@@ -9,6 +9,7 @@ use egui::{Align, Button, CentralPanel, Frame, Key, Layout, Margin, Panel, RichT
 
 use super::action::{Action, KeyPlace, Workspace};
 use super::check::CheckPanel;
+use super::classes::ClassPanel;
 use super::command_palette::{Chosen, CommandPalette, PaletteDone};
 use super::controls;
 use super::data::DataPanel;
@@ -19,6 +20,7 @@ use super::help::{self, HelpDone};
 use super::keymap::KeyMap;
 use super::keys_page::KeysPage;
 use super::notices;
+use super::splits::SplitForm;
 use super::status;
 use super::textures::Textures;
 use super::theme::{self, palette};
@@ -76,6 +78,8 @@ pub struct Window {
     shows_help: bool,
     command_palette: Option<CommandPalette>,
     keys_page: Option<KeysPage>,
+    classes: Option<ClassPanel>,
+    splits: Option<SplitForm>,
     /// What the key map was made from.
     keys: Option<KeySettings>,
     /// Actions that wait until the edit before them is shown.
@@ -90,15 +94,16 @@ impl Window {
     pub fn ui(&mut self, ui: &mut Ui, session: &Session) -> Vec<Command> {
         let mut out = Out::default();
         self.follow_keys(ui, session, &mut out);
+        theme::follow_class_colors(session.dataset.as_ref().map(|open| &open.colors));
         if self.workspace == Workspace::Data && !self.has_modal() {
             self.data.take_keys(ui.ctx());
         }
         if !self.keys_page.as_ref().is_some_and(KeysPage::is_capturing) {
+            // A sheet in front has the keys, but for those that put it away or bring another.
+            let has_modal = self.has_modal();
+            let counts = |action| !has_modal || matches!(action, Action::Help | Action::OpenCommandPalette | Action::ChangeKeys);
             out.actions = std::mem::take(&mut self.later);
-            out.actions.extend(KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place(session)));
-        }
-        if self.has_modal() {
-            out.actions.retain(|action| matches!(action, Action::Help | Action::OpenCommandPalette | Action::ChangeKeys));
+            out.actions.extend(KeyMap::of(ui.ctx()).pressed(ui.ctx(), self.place(session), counts));
         }
         // Escape has taken the focus from a text field already.
         let is_typing = self.was_typing || ui.ctx().text_edit_focused();
@@ -152,7 +157,12 @@ impl Window {
     }
 
     fn has_modal(&self) -> bool {
-        self.shows_help || self.command_palette.is_some() || self.keys_page.is_some() || self.data.has_form()
+        self.shows_help
+            || self.command_palette.is_some()
+            || self.keys_page.is_some()
+            || self.data.has_form()
+            || self.classes.is_some()
+            || self.splits.is_some()
     }
 
     /// Shows one of the sheets in front of the workspaces, or puts it away if it is shown.
@@ -177,6 +187,18 @@ impl Window {
             }
         } else if self.data.has_form() {
             out.commands.extend(self.data.form_ui(ui, session));
+        } else if let Some(classes) = &mut self.classes {
+            let done = classes.ui(ui, session);
+            out.commands.extend(done.command);
+            if done.closes {
+                self.classes = None;
+            }
+        } else if let Some(splits) = &mut self.splits {
+            let done = splits.ui(ui, session);
+            out.commands.extend(done.command);
+            if done.closes {
+                self.splits = None;
+            }
         } else if let Some(page) = &mut self.keys_page {
             let done = page.ui(ui, &session.settings.keys);
             out.commands.extend(done.changed.map(Command::SetKeys));
@@ -341,6 +363,8 @@ impl Window {
                 commands.push(Command::SetTheme(other));
             }
             Action::Help | Action::OpenCommandPalette | Action::ChangeKeys => self.toggle_modal(action),
+            Action::EditClasses => self.classes = Some(ClassPanel::default()),
+            Action::SplitDataset => self.splits = Some(SplitForm::default()),
             of_data => {
                 commands.extend(self.data.act(ui, of_data, session));
                 ui.ctx().request_repaint();

@@ -25,9 +25,9 @@ use super::selection_edits::{self, MarkChange, Subject};
 use super::statistics::Statistics;
 use super::theme::palette;
 use super::viewport::Zoom;
-use crate::dataset::ClassId;
 use crate::dataset::edit::Review;
 use crate::dataset::query::{Key, Sort, SortBy, line};
+use crate::dataset::{ClassId, Split};
 use crate::session::Command;
 use crate::session::JobKind;
 use crate::session::OpenDataset;
@@ -77,7 +77,18 @@ impl DataPanel {
         let side = Frame::new().fill(palette(ui).panel).inner_margin(Margin { left: 10, right: 8, top: 8, bottom: 0 });
         Panel::left("data filters").frame(side).default_size(228.0).min_size(180.0).show(ui, |ui| {
             let scroll = ScrollArea::vertical().auto_shrink(false);
-            scroll.show(ui, |ui| self.side.ui(ui, &listing, &mut self.query.text));
+            scroll.show(ui, |ui| {
+                self.side.ui(ui, &listing, &mut self.query.text);
+                ui.add_space(14.0);
+                ui.spacing_mut().item_spacing.y = 6.0;
+                ui.horizontal_wrapped(|ui| {
+                    for action in [Action::EditClasses, Action::SplitDataset, Action::Prelabel] {
+                        if controls::action_button(ui, action, action.unavailable(view.session)) {
+                            view.act(action);
+                        }
+                    }
+                });
+            });
         });
         let image = self.browser.current();
         if self.shows_one
@@ -256,6 +267,16 @@ impl DataPanel {
                     images.iter().filter_map(|&image| listing.mark(image)).flat_map(|mark| mark.tags.iter().cloned()).collect()
                 };
                 self.tag_line = Some(TagQuestion { line: TagLine::new(adds), images, tags });
+            }
+            Action::MoveToTrain | Action::MoveToVal | Action::MoveToTest => {
+                let split = match action {
+                    Action::MoveToTrain => Split::Train,
+                    Action::MoveToVal => Split::Val,
+                    _ => Split::Test,
+                };
+                let mut images = self.browser.subjects();
+                images.retain(|&image| listing.dataset.images[image].split != split);
+                return if images.is_empty() { Vec::new() } else { vec![Command::MoveToSplit { images, split }] };
             }
             Action::CopyPaths => {
                 let paths = self.browser.subjects().into_iter().map(|image| listing.dataset.images[image].path.display().to_string());

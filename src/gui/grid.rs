@@ -155,6 +155,9 @@ fn cell_ui(ui: &Ui, textures: &mut Textures, response: &egui::Response, item: &I
             inside.rect_stroke(each, 0.0, Stroke::new(1.5, color), StrokeKind::Middle);
         }
     }
+    if item.is_selected {
+        painter.rect_filled(frame, theme::RADIUS, palette.accent.gamma_multiply(0.22));
+    }
     badges_ui(ui, &painter, frame, item);
     let border = if item.is_current {
         Stroke::new(2.5, palette.accent)
@@ -165,9 +168,6 @@ fn cell_ui(ui: &Ui, textures: &mut Textures, response: &egui::Response, item: &I
     } else {
         Stroke::new(1.0, palette.border)
     };
-    if item.is_selected {
-        painter.rect_filled(frame, theme::RADIUS, palette.accent.gamma_multiply(0.22));
-    }
     painter.rect_stroke(frame, theme::RADIUS, border, StrokeKind::Inside);
 
     let font = TextStyle::Small.resolve(ui.style());

@@ -6,7 +6,7 @@ use std::path::Path;
 use egui::{Align2, Color32, CornerRadius, Painter, Pos2, Rect, Response, Role, TextStyle, Ui, Vec2, WidgetInfo, pos2, vec2};
 
 use super::selection::Choice;
-use super::theme::palette;
+use super::theme::{self, palette};
 use crate::dataset::edit::{Mark, Review};
 use crate::dataset::facts::ImageFacts;
 use crate::dataset::{Label, Split};
@@ -192,7 +192,7 @@ pub fn paint_warning(painter: &Painter, center: Pos2, radius: f32, color: Color3
     let points = [vec2(0.0, -1.0), vec2(1.05, 0.85), vec2(-1.05, 0.85)].map(|corner| center + corner * radius);
     painter.add(egui::Shape::convex_polygon(points.to_vec(), color, egui::Stroke::NONE));
     let font = egui::FontId::proportional(radius * 1.5);
-    painter.text(center + vec2(0.0, radius * 0.16), Align2::CENTER_CENTER, "!", font, Color32::BLACK);
+    painter.text(center + vec2(0.0, radius * 0.16), Align2::CENTER_CENTER, "!", font, theme::ink_on(color));
 }
 
 #[cfg(test)]

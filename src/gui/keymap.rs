@@ -123,8 +123,8 @@ impl KeyMap {
         any(pressed).or_else(|| if is_shifted_sign { any(unshifted) } else { None })
     }
 
-    /// Takes the key presses of this frame that mean something in this place, and returns what they mean.
-    pub fn pressed(&self, ctx: &Context, place: KeyPlace) -> Vec<Action> {
+    /// Takes the key presses of this frame that mean something in this place and count now, and returns what they mean.
+    pub fn pressed(&self, ctx: &Context, place: KeyPlace, counts: impl Fn(Action) -> bool) -> Vec<Action> {
         let is_typing = ctx.text_edit_focused();
         let has_focus = ctx.memory(egui::Memory::focused).is_some_and(|id| !is_canvas(ctx, id));
         let mut actions = Vec::new();
@@ -135,7 +135,7 @@ impl KeyMap {
                 if (is_typing && belongs_to_text(keys)) || (has_focus && belongs_to_widget(keys)) {
                     return true;
                 }
-                let Some(action) = self.action_of(keys, place) else { return true };
+                let Some(action) = self.action_of(keys, place).filter(|action| counts(*action)) else { return true };
                 if !repeat || action.repeats() {
                     actions.push(action);
                 }

@@ -139,8 +139,9 @@ impl ProposalPanel {
             }
         });
         ui.horizontal(|ui| {
+            controls::weak(ui, "Sure from");
             let slider = Slider::new(&mut self.min_score, 0.0..=1.0).max_decimals(2);
-            controls::slider(ui, slider, "Sure from", "Score from which on proposals are accepted together", 90.0);
+            controls::slider(ui, slider, "Sure from", "Score from which on proposals are accepted together", 70.0);
         });
         let n_sure = open.iter().filter(|(_, proposal)| proposal.score >= self.min_score).count();
         let reason = (n_sure == 0).then_some("No proposal has this score");
@@ -152,7 +153,8 @@ impl ProposalPanel {
                 view.act(Action::RejectProposals);
             }
         });
-        ui.add_space(8.0);
+        ui.add_space(4.0);
+        ui.separator();
     }
 
     /// Draws the open proposals over the picture of the image.
@@ -206,10 +208,10 @@ fn paint_proposal(ui: &Ui, painter: &Painter, rect: Rect, color: Color32, tag: &
         painter.rect_filled(rect, 0.0, color.gamma_multiply(0.14));
     }
     let font = TextStyle::Small.resolve(ui.style());
-    let galley = painter.layout_no_wrap(tag.to_owned(), font, color);
+    let galley = painter.layout_no_wrap(tag.to_owned(), font, Color32::WHITE);
     let size = galley.size() + vec2(8.0, 2.0);
     // Below the box, where no label has its tag.
     let at = Rect::from_min_size(pos2(rect.left(), rect.bottom() + 2.0), size);
     painter.rect(at, 3.0, Color32::from_black_alpha(190), Stroke::new(if is_marked { 1.5 } else { 0.0 }, color), StrokeKind::Inside);
-    painter.galley(at.min + vec2(4.0, 1.0), galley, color);
+    painter.galley(at.min + vec2(4.0, 1.0), galley, Color32::WHITE);
 }

@@ -38,7 +38,7 @@ pub fn ui(ui: &mut Ui, view: &mut View<'_>, n_selected: usize, n_hidden: usize) 
                 }
             }
             let (response, _) = egui::containers::menu::MenuButton::new("More").ui(ui, |ui| more_ui(ui, view));
-            response.on_hover_text("Copy paths, choose others");
+            response.on_hover_text("Move to another split, copy paths, choose others");
             ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
                 if controls::quiet_button(ui, "Clear", &Action::SelectNone.tooltip(ui.ctx())).clicked() {
                     view.act(Action::SelectNone);
@@ -65,7 +65,9 @@ pub fn menu(ui: &Ui, view: &mut View<'_>, opens: bool) {
 }
 
 fn more_ui(ui: &mut Ui, view: &mut View<'_>) {
-    item_ui(ui, view, Action::CopyPaths);
+    for action in [Action::MoveToTrain, Action::MoveToVal, Action::MoveToTest, Action::CopyPaths] {
+        item_ui(ui, view, action);
+    }
     ui.separator();
     item_ui(ui, view, Action::SelectAllImages);
     item_ui(ui, view, Action::InvertSelection);

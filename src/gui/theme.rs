@@ -6,6 +6,8 @@
 //! The text font is Inter (assets/fonts, SIL Open Font License), with figures of equal width so that running numbers do
 //! not move; egui's built-in fonts stand in for missing glyphs.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use egui::epaint::Shadow;
@@ -120,9 +122,20 @@ pub fn paper() -> &'static Palette {
     &LIGHT
 }
 
-/// The colour of a class, the same as in drawn pictures.
+thread_local! {
+    // Of the frame that is drawn, like the style; so that every row and box need not carry them.
+    static CLASS_COLORS: RefCell<Arc<BTreeMap<u32, [u8; 3]>>> = RefCell::default();
+}
+
+/// Takes the colours that were chosen for classes of the open dataset; once a frame, before anything is drawn.
+pub fn follow_class_colors(colors: Option<&Arc<BTreeMap<u32, [u8; 3]>>>) {
+    CLASS_COLORS.with_borrow_mut(|shown| *shown = colors.cloned().unwrap_or_default());
+}
+
+/// The colour of a class: as it was chosen, else the same as in drawn pictures.
 pub fn class_color(class: usize) -> Color32 {
-    let [r, g, b] = draw::class_color(class);
+    let chosen = CLASS_COLORS.with_borrow(|colors| colors.get(&(class as u32)).copied());
+    let [r, g, b] = chosen.unwrap_or_else(|| draw::class_color(class));
     Color32::from_rgb(r, g, b)
 }
 

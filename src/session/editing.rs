@@ -302,7 +302,7 @@ impl Session {
         let before = std::mem::replace(&mut open.dataset, reopened.dataset.clone());
         let (old_names, names) = (&before.names, &reopened.dataset.names);
         if old_names != names {
-            self.proposals.rename(old_names, names);
+            self.proposals.follow(old_names, names);
             for conflict in &mut self.conflicts {
                 conflict.base = renamed(&conflict.base, old_names, names);
                 conflict.mine = renamed(&conflict.mine, old_names, names);

@@ -113,18 +113,27 @@ impl Proposals {
         }
     }
 
-    /// The classes of the dataset are others now: proposals follow the names of theirs, and go with them.
-    pub(super) fn rename(&mut self, old: &[String], new: &[String]) {
-        self.revision += 1;
-        let places: Vec<Option<u32>> = old.iter().map(|name| new.iter().position(|each| each == name).map(|place| place as u32)).collect();
-        let follow = |proposal: &Proposal| {
-            let class = ClassId((*places.get(proposal.label.class.0 as usize)?)?);
-            Some(Proposal { label: Label { class, ..proposal.label }, ..*proposal })
+    /// Classes have other numbers or names now: each is found by its name, a renamed one by its number, and what belongs to a class
+    /// that is gone goes with it. The file keeps the names of then; what of them is unknown at the next start is left out.
+    pub(super) fn follow(&mut self, old: &[String], new: &[String]) {
+        if old == new {
+            return;
+        }
+        let place = |class: usize| {
+            let by_name = old.get(class).and_then(|name| new.iter().position(|other| other == name));
+            // A place that is kept free is no new name of what was there.
+            let is_renamed = |name: &String| !old.contains(name) && !name.starts_with("unused_");
+            by_name.or((old.len() == new.len() && new.get(class).is_some_and(is_renamed)).then_some(class))
         };
         for proposals in self.by_path.values_mut() {
-            *proposals = proposals.iter().filter_map(follow).collect();
+            let moved = proposals.iter().filter_map(|each| {
+                let class = ClassId(place(each.label.class.0 as usize)? as u32);
+                Some(Proposal { label: Label { class, ..each.label }, ..*each })
+            });
+            *proposals = moved.collect();
         }
         self.by_path.retain(|_, proposals| !proposals.is_empty());
+        self.revision += 1;
     }
 
     /// Writes what an image has now.
@@ -361,7 +370,13 @@ mod tests {
     use crate::dataset::ImageEntry;
     use crate::dataset::Split;
     use crate::dataset::open::Format;
+    use crate::media::Picture;
+    use crate::media::encode;
+    use crate::session::Command;
     use crate::session::{OpenDataset, Settings};
+    use crate::yolo::weights;
+    use crate::yolo::weights::WeightsInfo;
+    use crate::yolo::{Model, ModelSize, Network};
 
     fn label(class: u32, cx: f32) -> Label {
         Label { class: ClassId(class), bbox: Xywhn { cx, cy: 0.5, w: 0.2, h: 0.2 } }
@@ -437,6 +452,18 @@ mod tests {
     }
 
     #[test]
+    fn proposals_follow_their_classes_by_name_and_a_renamed_one_by_number() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut proposals = Proposals::default();
+        let classes = |proposals: &Proposals| proposals.of(Path::new("a")).iter().map(|each| each.label.class.0).collect::<Vec<_>>();
+        proposals.put("a".into(), [proposal(0, 0.1, 0.9), proposal(1, 0.5, 0.8), proposal(2, 0.9, 0.7)].into());
+        proposals.follow(&names(&["x", "y", "z"]), &names(&["x", "why", "z"]));
+        assert_eq!(classes(&proposals), [0, 1, 2]);
+        proposals.follow(&names(&["x", "why", "z"]), &names(&["why", "z"]));
+        assert_eq!(classes(&proposals), [0, 1]);
+    }
+
+    #[test]
     fn the_most_uncertain_image_is_first() {
         let dir = tempfile::tempdir().unwrap();
         let mut session = session(dir.path());
@@ -457,7 +484,7 @@ mod tests {
         session.propose(&dataset(), Path::new("/d/a.jpg"), &[proposal(0, 0.2, 0.9), proposal(1, 0.9, 0.4)].into());
         session.propose(&dataset(), Path::new("/d/b.jpg"), &[proposal(0, 0.2, 0.9)].into());
         let names = ["scratch", "dent"].map(str::to_owned);
-        session.proposals.rename(&names, &names[1..]);
+        session.proposals.follow(&names, &names[1..]);
         assert_eq!(session.proposals.of(Path::new("/d/a.jpg")), [proposal(0, 0.9, 0.4)]);
         assert!(session.proposals.of(Path::new("/d/b.jpg")).is_empty());
         assert!(!line_of(&dataset(), Path::new("/d/a.jpg"), &[proposal(9, 0.2, 0.9)]).is_empty(), "a class without a name is left out");
@@ -470,5 +497,90 @@ mod tests {
         let other = Arc::new(Dataset { source: "/elsewhere/data.yaml".into(), ..(*dataset()).clone() });
         session.propose(&other, Path::new("/d/a.jpg"), &[proposal(1, 0.2, 0.9)].into());
         assert!(session.proposals.is_empty());
+    }
+
+    /// Weights that see class 1 with score 0.75 at each cell of stride 32, as a box of half a cell, and nothing else.
+    fn write_weights(path: &Path, class_names: [&str; 3]) {
+        let mut network = Network::new(Model::single(ModelSize::T), 3, 7).to_deploy();
+        for id in network.params.ids().collect::<Vec<_>>() {
+            let name = network.params.spec(id).name.clone();
+            let values = network.params.get_mut(id);
+            for level in 0..3 {
+                let part_of = |branch: &str| name.split_once(&format!(".{branch}.{level}.2.")).map(|(_, part)| part);
+                match (part_of("cv2"), part_of("cv3")) {
+                    (Some("bias"), _) => {
+                        values.fill(-40.0);
+                        for side in values.chunks_mut(16) {
+                            side[..2].copy_from_slice(&[3.0f32.ln(), 0.0]);
+                        }
+                    }
+                    (_, Some("bias")) => {
+                        values.fill(-20.0);
+                        if level == 2 {
+                            values[1] = 3.0f32.ln();
+                        }
+                    }
+                    (Some(_), _) | (_, Some(_)) => values.fill(0.0),
+                    (None, None) => {}
+                }
+            }
+        }
+        let info = WeightsInfo { class_names: class_names.map(str::to_owned).to_vec(), imgsz: 64 };
+        weights::save(path, &network, &info).unwrap();
+    }
+
+    /// A session over two pictures of 64 x 64, with all jobs ended.
+    fn opened(dir: &Path) -> Session {
+        for folder in ["images", "labels"] {
+            std::fs::create_dir_all(dir.join("set").join(folder)).unwrap();
+        }
+        for name in ["a", "b"] {
+            let picture = Picture { size: Size::square(64), rgb: vec![90; 64 * 64 * 3] };
+            encode::encode(&dir.join(format!("set/images/{name}.png")), &picture, 90).unwrap();
+        }
+        // Half a cell around the first of the four cells.
+        std::fs::write(dir.join("set/labels/a.txt"), "1 0.25 0.25 0.25 0.25\n").unwrap();
+        std::fs::write(dir.join("set/data.yaml"), "train: images\nval: images\nnames: [scratch, dent]\n").unwrap();
+        let mut session = Session::new(Settings::in_dir(&dir.join("state")), Arc::new(|| {}));
+        session.apply(Command::Open(dir.join("set/data.yaml")));
+        while session.wait().is_some() {}
+        session
+    }
+
+    fn prelabel(session: &mut Session, weights: &Path) {
+        let request = PrelabelRequest { images: vec![0, 1], weights: weights.to_owned(), device: Device::Cpu, min_score: 0.25, iou: 0.45 };
+        session.apply(Command::Prelabel(request));
+        while session.wait().is_some() {}
+    }
+
+    #[test]
+    fn a_run_proposes_by_class_name_and_is_there_when_the_dataset_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let weights = dir.path().join("w.safetensors");
+        write_weights(&weights, ["other", "dent", "scratch"]);
+        let mut session = opened(dir.path());
+        prelabel(&mut session, &weights);
+        assert_eq!(session.notices, []);
+        // Of four boxes one is the label of the first image.
+        assert_eq!(open_scores(&session, 0).len(), 3);
+        let second = session.open_proposals(1);
+        assert!(second.len() == 4 && second.iter().all(|(_, each)| each.label.class == ClassId(1)), "{second:?}");
+        assert!(session.labels(1).is_empty(), "proposals are no labels");
+        let again = opened(dir.path());
+        assert_eq!(again.open_proposals(1), second);
+    }
+
+    #[test]
+    fn classes_that_the_dataset_does_not_name_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let weights = dir.path().join("w.safetensors");
+        write_weights(&weights, ["dent", "bolt", "nut"]);
+        let mut session = opened(dir.path());
+        prelabel(&mut session, &weights);
+        assert!(session.proposals.is_empty());
+        assert!(session.notices.len() == 1 && session.notices[0].text.contains("bolt (8 boxes)"), "{:?}", session.notices);
+        write_weights(&weights, ["screw", "bolt", "nut"]);
+        prelabel(&mut session, &weights);
+        assert!(session.notices[1].is_error && session.notices[1].text.contains("none of the dataset's classes"), "{:?}", session.notices);
     }
 }

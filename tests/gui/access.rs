@@ -65,6 +65,10 @@ fn every_control_of_every_workspace_has_a_name() {
         ("help", Modifiers::NONE, Key::F1),
         ("palette", Modifiers::COMMAND, Key::P),
         ("keys", Modifiers::COMMAND, Key::K),
+        ("keys away", Modifiers::COMMAND, Key::K),
+        ("classes", Modifiers::COMMAND | Modifiers::SHIFT, Key::C),
+        ("classes away", Modifiers::NONE, Key::Escape),
+        ("pre-label", Modifiers::NONE, Key::I),
     ] {
         harness.run_steps(2);
         harness.key_press_modifiers(modifiers, key);

@@ -119,7 +119,7 @@ fn completions_are_taken_by_keys() {
     browser.key(Key::Tab);
     assert_eq!(browser.query(), "class:");
     browser.key(Key::ArrowDown);
-    browser.key(Key::Enter);
+    browser.key(Key::Tab);
     assert_eq!((browser.query(), browser.images()), ("class:dent ".to_owned(), vec![0, 1, 3]));
     browser.harness.event(egui::Event::Text("sp".to_owned()));
     browser.steps();
@@ -228,18 +228,36 @@ fn the_list_is_sorted_by_a_click_on_a_column() {
     assert_eq!(browser.images(), [5, 4, 3, 2, 1, 0]);
 }
 
+/// Draws frames until the review states are such: edits go through a file.
+#[track_caller]
+fn wait_until(browser: &mut Browser, holds: impl Fn(&[Mark]) -> bool) {
+    for _ in 0..2000 {
+        browser.harness.run_steps(1);
+        if holds(&browser.marks()) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("{:?}", browser.marks());
+}
+
 #[test]
 fn review_states_of_what_is_chosen_are_changed_as_one_edit() {
     use Review::{Empty, Reviewed, Unreviewed};
     let mut browser = Browser::open();
     browser.press(Modifiers::COMMAND, Key::A);
     browser.click("Empty");
+    wait_until(&mut browser, |marks| marks[5].review == Empty);
     assert_eq!(browser.reviews(), [Unreviewed, Unreviewed, Unreviewed, Unreviewed, Unreviewed, Empty], "only without boxes");
     assert!(browser.has("5 images with boxes cannot be marked empty"));
     browser.click("image part0.png");
     browser.click_with(Modifiers::SHIFT, "image part2.png");
     browser.click("Reviewed");
     assert_eq!(browser.reviews()[..4], [Reviewed, Reviewed, Reviewed, Unreviewed]);
+    browser.press(Modifiers::COMMAND, Key::Z);
+    wait_until(&mut browser, |marks| marks[0].review == Unreviewed);
+    browser.press(Modifiers::COMMAND, Key::Y);
+    wait_until(&mut browser, |marks| marks[2].review == Reviewed);
     browser.type_query("reviewed:no");
     browser.key(Key::Escape);
     browser.key(Key::Escape);
@@ -256,12 +274,12 @@ fn tags_are_typed_offered_and_asked_for() {
     browser.harness.event(egui::Event::Text("too dark".to_owned()));
     browser.steps();
     browser.key(Key::Enter);
-    assert_eq!(browser.marks()[1].tags, ["too dark"]);
+    wait_until(&mut browser, |marks| marks[1].tags == ["too dark"]);
     browser.click("image part4.png");
     browser.key(Key::T);
     browser.key(Key::ArrowDown);
     browser.key(Key::Enter);
-    assert_eq!(browser.marks()[4].tags, ["too dark"], "the tag that there is was offered");
+    wait_until(&mut browser, |marks| marks[4].tags == ["too dark"]);
     browser.click("too dark 2");
     assert_eq!((browser.query(), browser.images()), ("tag:\"too dark\"".to_owned(), vec![1, 4]));
     browser.click("image part4.png");
@@ -270,7 +288,7 @@ fn tags_are_typed_offered_and_asked_for() {
     browser.steps();
     browser.key(Key::ArrowDown);
     browser.key(Key::Enter);
-    assert!(browser.marks()[4].tags.is_empty());
+    wait_until(&mut browser, |marks| marks[4].tags.is_empty());
     assert_eq!(browser.images(), [1, 4], "the image at work stays until it is left");
 }
 
@@ -311,4 +329,18 @@ fn a_right_click_offers_what_can_be_done() {
     browser.harness.get_by_label("canvas");
     assert!(browser.has("3 / 6"));
     assert_eq!(browser.harness.state_mut().app().window.workspace, Workspace::Data);
+}
+
+#[test]
+fn chosen_images_are_moved_to_another_split() {
+    let mut browser = Browser::open();
+    browser.click("image part1.png");
+    browser.click_with(Modifiers::COMMAND, "image part2.png");
+    browser.click("More");
+    browser.harness.get_by_label_contains("Move to val").click();
+    browser.steps();
+    wait_for(&mut browser.harness, "val 4");
+    browser.click("val 4");
+    assert_eq!(browser.images(), [1, 2, 4, 5]);
+    assert_eq!(browser.chosen(), [1, 2], "what was chosen stays so when the order of images changes");
 }

@@ -88,7 +88,8 @@ fn an_image_is_opened_from_the_grid_and_keys_go_on() {
     setup.harness.get_by_label_contains("part2.png");
     setup.press(egui::Modifiers::NONE, Key::ArrowLeft);
     setup.harness.get_by_label_contains("part1.png");
-    assert_eq!(setup.asked(), [""; 0]);
+    let asked = setup.asked();
+    assert!(asked.iter().all(|command| command.starts_with("Look") || command.starts_with("ReadDroppedRows")), "{asked:?}");
 }
 
 #[test]

@@ -1,7 +1,12 @@
 //! The key map in the window: presets, changes of a person, scopes, text fields and focus.
 
+use std::sync::Arc;
+
+use boxwright::dataset::Split;
+use boxwright::dataset::split::{SplitCounts, SplitPlan};
 use boxwright::gui::action::Workspace;
 use boxwright::session::{Command, KeySettings, Session};
+use egui::accesskit::Role;
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 
@@ -211,7 +216,7 @@ fn proposals_are_accepted_and_rejected_by_keys_and_are_no_labels_before() {
     assert!(harness.query_by_label("proposal scratch 0.95").is_none(), "a label is there already");
     assert_eq!(n_labels(&mut harness, 0), 2);
     press(&mut harness, Modifiers::NONE, Key::ArrowDown);
-    press(&mut harness, Modifiers::NONE, Key::X);
+    press(&mut harness, Modifiers::NONE, Key::J);
     harness.get_by_label("1 proposal");
     assert_eq!(n_labels(&mut harness, 0), 2);
     press(&mut harness, Modifiers::NONE, Key::Enter);
@@ -245,4 +250,62 @@ fn prelabelling_asks_for_images_and_weights() {
         "Prelabel(PrelabelRequest { images: [0, 1, 2, 3, 4, 5], weights: \"w.safetensors\", device: Cpu, min_score: 0.25, iou: 0.45 })";
     assert_eq!(asked, [expected]);
     assert!(harness.query_by_label("Propose on 6 images").is_none());
+}
+
+/// The class edit that was asked for, as text.
+#[track_caller]
+fn class_edit(harness: &mut Driver) -> String {
+    let asked = harness.state_mut().take_asked();
+    let [edit] = &asked[..] else { panic!("{asked:?}") };
+    edit.strip_prefix("EditClasses(").unwrap().strip_suffix(')').unwrap().to_owned()
+}
+
+fn click(harness: &mut Driver, label: &str) {
+    harness.get_by_label(label).click();
+    harness.run_steps(3);
+}
+
+#[test]
+fn classes_are_added_renamed_merged_deleted_and_coloured() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::C);
+    harness.get_by_label("New class").focus();
+    harness.run_steps(2);
+    harness.get_by_label("New class").type_text("crack");
+    harness.run_steps(3);
+    click(&mut harness, "Add");
+    assert_eq!(class_edit(&mut harness), "Add { name: \"crack\" }");
+    click(&mut harness, "Rename dent");
+    fixture::write_field(&mut harness, Role::TextInput, "Class name", "bump");
+    assert_eq!(class_edit(&mut harness), "Rename { class: ClassId(1), name: \"bump\" }");
+    click(&mut harness, "Merge dent");
+    click(&mut harness, "Merge 3 boxes");
+    assert_eq!(class_edit(&mut harness), "Merge { from: ClassId(1), into: ClassId(0), ids: Keep }");
+    click(&mut harness, "Delete dent");
+    click(&mut harness, "Delete class");
+    assert_eq!(harness.state_mut().take_asked(), [""; 0], "it has boxes");
+    click(&mut harness, "Delete its 3 boxes, too");
+    click(&mut harness, "Delete class");
+    assert_eq!(class_edit(&mut harness), "Delete { class: ClassId(1), boxes: Delete, ids: Keep }");
+    click(&mut harness, "Colour of scratch");
+    click(&mut harness, "Sky blue");
+    assert_eq!(class_edit(&mut harness), "Recolor { class: ClassId(0), color: Some([86, 180, 233]) }");
+}
+
+#[test]
+fn a_split_is_previewed_before_it_is_applied() {
+    let (mut harness, _dir) = opened(KeySettings::default(), |_| {});
+    click(&mut harness, "Split…");
+    click(&mut harness, "Apply");
+    assert_eq!(harness.state_mut().take_asked(), [""; 0], "nothing was looked at");
+    click(&mut harness, "Preview");
+    let asked = harness.state_mut().take_asked();
+    assert_eq!(asked, ["PlanSplit(SplitOptions { val: 0.2, test: 0.0, seed: 0, groups_by_name: true })"]);
+    let counts = [4, 2, 0].map(|n_images| SplitCounts { n_images, n_backgrounds: 0, boxes: vec![n_images + 5, 1] });
+    let plan = SplitPlan { splits: vec![Split::Train; 6], n_groups: 6, n_joined: [0; 3], counts, notes: vec![] };
+    harness.state_mut().app().session.split_plan = Some(Arc::new(plan));
+    harness.run_steps(3);
+    harness.get_by_label("4  (67 %)");
+    click(&mut harness, "Apply");
+    assert_eq!(harness.state_mut().take_asked(), ["ApplySplit"]);
 }

@@ -72,6 +72,8 @@ const SCENES: &[Scene] = &[
     ("palette", Workspace::Data, true),
     ("prelabel", Workspace::Data, true),
     ("proposals", Workspace::Data, true),
+    ("class-page", Workspace::Data, true),
+    ("splits", Workspace::Data, true),
 ];
 
 /// The label editor in the middle of some work.
@@ -268,6 +270,18 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             harness.get_by_label("Command").type_text("pro");
         }
         "prelabel" => harness.key_press(egui::Key::I),
+        "class-page" => {
+            harness.key_press_modifiers(egui::Modifiers::COMMAND | egui::Modifiers::SHIFT, egui::Key::C);
+            harness.run_steps(3);
+            harness.get_by_label("Colour of dent").click();
+        }
+        "splits" => {
+            harness.run_steps(3);
+            harness.get_by_label("Split…").click();
+            harness.run_steps(3);
+            harness.get_by_label("Preview").click();
+            wait_for(&mut harness, "Background");
+        }
         "proposals" => harness.key_press(egui::Key::G),
         "settings" => {
             harness.run_steps(3);

@@ -120,7 +120,7 @@ impl Bench {
             egui::Shape::Text(text) if text.galley.text().starts_with("0000") => Some(text.galley.text()),
             _ => None,
         });
-        self.first_name = names.min().unwrap_or_default().to_owned();
+        names.min().unwrap_or_default().clone_into(&mut self.first_name);
         let start = Instant::now();
         std::hint::black_box(self.ctx.tessellate(output.shapes, output.pixels_per_point));
         for command in commands.into_iter().filter(|command| !matches!(command, Command::LoadPicture(_))) {

@@ -116,7 +116,9 @@ impl Window {
         let Self { ctx, app, .. } = self;
         let start = Instant::now();
         app.logic(ctx);
-        let output = ctx.run_ui(input, |ui| app.ui(ui));
+        let mut output = ctx.run_ui(input, |ui| app.ui(ui));
+        // Nobody paints: what textures would take is no part of it.
+        output.textures_delta.clear();
         let primitives = ctx.tessellate(output.shapes, output.pixels_per_point);
         let took = start.elapsed();
         let n_triangles = primitives.iter().map(|each| match &each.primitive {

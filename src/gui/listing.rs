@@ -364,8 +364,8 @@ mod tests {
             listing.images().to_vec()
         };
         assert_eq!(sorted(&session, Some(1)), [0, 2, 1]);
-        for class in [0, 1, 0] {
-            let bbox = Xywhn { cx: 0.2 + 0.1 * class as f32, ..label(class).bbox };
+        for (step, class) in [0, 1, 0].into_iter().enumerate() {
+            let bbox = Xywhn { cx: 0.2 + 0.1 * step as f32, ..label(class).bbox };
             session.apply(Command::Edit(Edit::of_image("Add", 1, vec![LabelOp::Add(Label { bbox, ..label(class) })])));
             assert_eq!(sorted(&session, Some(1)), [0, 2, 1]);
         }

@@ -1,41 +1,16 @@
 //! The built program on small datasets: printed lines, exit codes, and what is left on disk.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "program/dir.rs"]
+mod dir;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
-/// A temporary folder with the program's own files inside, so that tests never meet each other or the user's settings.
-struct Dir {
-    temp: tempfile::TempDir,
-}
+use dir::Dir;
 
 impl Dir {
-    fn new() -> Self {
-        Self { temp: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.temp.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_boxwright"));
-        command.args(args).current_dir(self.temp.path()).env("BOXWRIGHT_HOME", self.path("home"));
-        command
-    }
-
-    fn boxwright(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
     /// Runs with `--json` and kills it, without a warning, at the `n`th event of this name. Returns whether there were so many.
     fn killed_at(&self, args: &[&str], event: &str, mut n: usize) -> bool {
         let mut child = self.command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

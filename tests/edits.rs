@@ -1,48 +1,23 @@
 //! Edits of a dataset through the built program: scripts, kills at any moment, round trips.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "program/dir.rs"]
+mod dir;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use boxwright::dataset::Dataset;
 use boxwright::dataset::edit::{Edit, LabelOp};
 use boxwright::session::{Command as Wish, Session, Settings};
-
-struct Dir {
-    temp: tempfile::TempDir,
-}
+use dir::Dir;
 
 impl Dir {
-    fn new() -> Self {
-        Self { temp: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.temp.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
     fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_boxwright"));
-        command.args(args).current_dir(self.temp.path()).env("BOXWRIGHT_HOME", self.path("home"));
-        command
-    }
-
-    fn boxwright(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
     }
 
     /// Runs and asserts that it went well; returns the lines of stdout.

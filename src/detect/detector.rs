@@ -137,7 +137,7 @@ impl Detector {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::{DetectError, DetectOptions, Detector, MAX_GRAPHS};
     use crate::engine::Device;
@@ -147,9 +147,9 @@ mod tests {
     use crate::yolo::weights::WeightsInfo;
     use crate::yolo::{Model, ModelSize, Network};
 
-    /// A detector that sees the same in every picture: at each cell of stride 32, and nowhere else, class 1 with score 0.75, as
+    /// A network that sees the same in every picture: at each cell of stride 32, and nowhere else, class 1 with score 0.75, as
     /// a box of half a cell around its centre.
-    fn cell_detector() -> Detector {
+    pub(crate) fn cell_network() -> Network {
         let mut network = Network::new(Model::single(ModelSize::T), 3, 7).to_deploy();
         let ids: Vec<ParamId> = network.params.ids().collect();
         for id in ids {
@@ -176,6 +176,11 @@ mod tests {
                 }
             }
         }
+        network
+    }
+
+    fn cell_detector() -> Detector {
+        let network = cell_network();
         let info = WeightsInfo { class_names: ["a", "b", "c"].map(str::to_owned).to_vec(), imgsz: 64 };
         Detector::from_network(&network, &info, Device::Cpu).unwrap()
     }

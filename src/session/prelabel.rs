@@ -370,13 +370,13 @@ mod tests {
     use crate::dataset::ImageEntry;
     use crate::dataset::Split;
     use crate::dataset::open::Format;
+    use crate::detect::detector::tests::cell_network;
     use crate::media::Picture;
     use crate::media::encode;
     use crate::session::Command;
     use crate::session::{OpenDataset, Settings};
     use crate::yolo::weights;
     use crate::yolo::weights::WeightsInfo;
-    use crate::yolo::{Model, ModelSize, Network};
 
     fn label(class: u32, cx: f32) -> Label {
         Label { class: ClassId(class), bbox: Xywhn { cx, cy: 0.5, w: 0.2, h: 0.2 } }
@@ -501,32 +501,8 @@ mod tests {
 
     /// Weights that see class 1 with score 0.75 at each cell of stride 32, as a box of half a cell, and nothing else.
     fn write_weights(path: &Path, class_names: [&str; 3]) {
-        let mut network = Network::new(Model::single(ModelSize::T), 3, 7).to_deploy();
-        for id in network.params.ids().collect::<Vec<_>>() {
-            let name = network.params.spec(id).name.clone();
-            let values = network.params.get_mut(id);
-            for level in 0..3 {
-                let part_of = |branch: &str| name.split_once(&format!(".{branch}.{level}.2.")).map(|(_, part)| part);
-                match (part_of("cv2"), part_of("cv3")) {
-                    (Some("bias"), _) => {
-                        values.fill(-40.0);
-                        for side in values.chunks_mut(16) {
-                            side[..2].copy_from_slice(&[3.0f32.ln(), 0.0]);
-                        }
-                    }
-                    (_, Some("bias")) => {
-                        values.fill(-20.0);
-                        if level == 2 {
-                            values[1] = 3.0f32.ln();
-                        }
-                    }
-                    (Some(_), _) | (_, Some(_)) => values.fill(0.0),
-                    (None, None) => {}
-                }
-            }
-        }
         let info = WeightsInfo { class_names: class_names.map(str::to_owned).to_vec(), imgsz: 64 };
-        weights::save(path, &network, &info).unwrap();
+        weights::save(path, &cell_network(), &info).unwrap();
     }
 
     /// A session over two pictures of 64 x 64, with all jobs ended.

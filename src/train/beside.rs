@@ -79,7 +79,7 @@ impl Found {
 /// A validation on its way. Dropping it stops it.
 pub(super) struct Beside {
     /// `None` once it is taken in.
-    pub(super) closing: Option<Closing>,
+    closing: Option<Closing>,
     thread: Option<JoinHandle<Validated>>,
     stops: Arc<AtomicBool>,
     progress: Receiver<(u64, u64)>,

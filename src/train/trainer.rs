@@ -485,6 +485,8 @@ impl Run<'_, '_> {
     /// Ends the run; the averaged weights up to the step before are kept. A GPU was a step ahead: where that has harmed them,
     /// those of the epoch before stay.
     fn diverged(&mut self, submitted: &Submitted, what: &'static str, value: f32) -> Result<(), TrainError> {
+        // An epoch that ends with such a step is none: its averages are not validated, and the step after it tells nothing more.
+        self.due = None;
         self.take_in_validation()?;
         let path = self.reporter.folder.weights_path(Kept::Last);
         let is_sound = self.setup.stepper.average()?.params.values.iter().all(|value| value.is_finite());

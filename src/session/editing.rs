@@ -239,11 +239,7 @@ impl Session {
         self.count_pending();
         for news in &reply.news {
             match news {
-                LedgerNews::Read { marks } => {
-                    if let Some(open) = &mut self.dataset {
-                        open.marks = Arc::new(marks.clone());
-                    }
-                }
+                LedgerNews::Read { marks } => self.take_in_marks(marks),
                 LedgerNews::Edited(edited) => self.take_in_edited(edited),
                 LedgerNews::Refused(refused) => self.take_in_refused(refused),
                 LedgerNews::Changed { image, base, theirs, mark } => {
@@ -272,6 +268,18 @@ impl Session {
             && open.history.n_pending == 0
         {
             (open.history.undo, open.history.redo) = (reply.undo.clone(), reply.redo.clone());
+        }
+    }
+
+    /// Shows marks as the ledger has them; those that were put on since, and are on their way there, stay.
+    fn take_in_marks(&mut self, marks: &[Mark]) {
+        let Some(open) = &mut self.dataset else { return };
+        let shown = std::mem::replace(&mut open.marks, Arc::new(marks.to_vec()));
+        let awaited: HashSet<usize> = self.awaited.edits.iter().flatten().copied().collect();
+        for image in awaited {
+            if let Some(mark) = shown.get(image).filter(|mark| **mark != Mark::default()) {
+                self.show_mark(image, mark.clone());
+            }
         }
     }
 

@@ -378,6 +378,19 @@ fn a_split_of_other_images_is_not_applied() {
 }
 
 #[test]
+fn a_mark_stays_when_the_ledger_is_read_after_it_was_put_on() {
+    let mut setup = Setup::new();
+    let tagged = Mark { review: Review::Unreviewed, tags: vec!["dark".to_owned()] };
+    let image = ImageEdit { mark: Some(tagged.clone()), ..ImageEdit::new(1, vec![]) };
+    setup.session.start_ledger();
+    setup.session.apply(Command::Edit(Edit { name: "Tag".to_owned(), images: vec![image] }));
+    while setup.session.dataset.as_ref().unwrap().history.n_pending > 0 {
+        setup.session.wait();
+        assert_eq!(setup.session.dataset.as_ref().unwrap().marks[1], tagged);
+    }
+}
+
+#[test]
 fn a_mark_that_was_not_kept_is_shown_no_more() {
     let mut setup = Setup::new();
     let labels = setup.session.dataset.as_ref().unwrap().labels.clone();

@@ -117,6 +117,8 @@ pub fn slider(ui: &mut Ui, slider: egui::Slider<'_>, name: &str, tooltip: &str, 
     ui.scope(|ui| {
         ui.spacing_mut().slider_width = width;
         ui.spacing_mut().interact_size.y = 18.0;
+        // Its value, if it is shown, stands on the same line.
+        ui.spacing_mut().button_padding.y = 0.0;
         ui.add(slider).on_hover_text(tooltip).accessible_name(name)
     })
     .inner

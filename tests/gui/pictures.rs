@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use boxwright::gui::action::Workspace;
 use boxwright::gui::plots::PlotKind;
-use boxwright::session::{CommandDone, Event, JobId, JobKind, Settings, ThemeChoice};
+use boxwright::session::{CommandDone, Conflict, Event, JobId, JobKind, Settings, ThemeChoice};
 
 use egui::accesskit::Role;
 use egui_kittest::kittest::Queryable;
@@ -46,6 +46,7 @@ const SCENES: &[Scene] = &[
     ("tags", Workspace::Data, true),
     ("nothing", Workspace::Data, true),
     ("image", Workspace::Data, true),
+    ("conflict", Workspace::Data, true),
     ("edit", Workspace::Data, true),
     ("draw", Workspace::Data, true),
     ("pixels", Workspace::Data, true),
@@ -203,10 +204,16 @@ fn draw(path: &Path, data: &Path, theme: ThemeChoice, size: [f32; 2], (name, wor
             let done = CommandDone::Fixed { receipt: fixture::receipt(), dry_run: true };
             app.window.on_event(&Event::Finished { job: JobId(1), done }, &app.session);
         }
-        "image" => {
+        "image" | "conflict" => {
             harness.run_steps(2);
             harness.key_press(egui::Key::G);
             harness.key_press(egui::Key::D);
+            if name == "conflict" {
+                harness.run_steps(2);
+                let session = &mut harness.state_mut().app().session;
+                let shown = session.labels(1).to_vec();
+                session.conflicts.push(Conflict { image: 1, base: shown[..].into(), mine: shown[1..].into(), theirs: shown.into() });
+            }
         }
         "edit" | "draw" | "pixels" | "classes" | "view" => editor_scene(&mut harness, name),
         "list" => {

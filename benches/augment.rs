@@ -6,8 +6,13 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 use boxwright::dataset::Dataset;
+use boxwright::geom::Size;
+use boxwright::geom::letterbox::fit_longer_side;
 use boxwright::media::Picture;
 use boxwright::media::color::shift_hsv;
+use boxwright::media::decode::{decode, decode_reduced_truly};
+use boxwright::media::encode::encode;
+use boxwright::media::resize::resize_linear;
 use boxwright::train::Hyp;
 use boxwright::train::composition::Composition;
 use boxwright::train::loader::{Loader, LoaderOptions};
@@ -20,6 +25,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+
+#[path = "parts/photo.rs"]
+mod photo;
 
 /// Samples of each measurement.
 const N_SAMPLES: usize = 512;
@@ -73,7 +81,27 @@ fn main() {
     }
     let mut pixels = vec![0; set.sample_len()];
     pixels.iter_mut().zip((0u32..).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)).for_each(|(pixel, noise)| *pixel = noise);
+    photos(side as u32);
     stage("colours", || (0..N_SAMPLES).for_each(|_| shift_hsv(black_box(&mut pixels), [1.01, 1.2, 0.9])));
+}
+
+/// Pictures of cameras, read and fitted: as a whole and reduced, and how far the pixels are apart.
+fn photos(side: u32) {
+    let folder = tempfile::tempdir().expect("a folder to write into");
+    for (width, height) in [(4000, 3000), (2560, 1920), (1920, 1080), (1280, 960)] {
+        let path = folder.path().join(format!("{width}.jpg"));
+        encode(&path, &photo::photo(Size::new(width, height)), 90).expect("a picture");
+        let fitted = fit_longer_side(Size::new(width, height), side);
+        let whole = || resize_linear(&decode(&path).expect("a picture"), fitted);
+        let reduced = || resize_linear(&decode_reduced_truly(&path, side).expect("a picture").picture, fitted);
+        let (slow, fast) = (best(|| drop(black_box(whole()))), best(|| drop(black_box(reduced()))));
+        let (a, b) = (whole(), reduced());
+        let mean = a.rgb.iter().zip(&b.rgb).map(|(a, b)| f64::from(a.abs_diff(*b))).sum::<f64>() / a.rgb.len() as f64;
+        let (slow, fast, ratio) = (slow * 1e3, fast * 1e3, slow / fast);
+        println!(
+            "  photo {width} x {height}: whole {slow:.1}, reduced {fast:.1}, {ratio:.1} times as fast; pixels differ by {mean:.2} of 255"
+        );
+    }
 }
 
 fn colourless() -> Hyp {

@@ -24,6 +24,11 @@ use boxwright::media::resize;
 use boxwright::session::pictures::shrunk;
 use boxwright::session::{Command, Event, OpenDataset, PictureKey, PictureState, Session, Settings};
 
+#[path = "parts/photo.rs"]
+mod photo;
+
+use photo::photo;
+
 const N_IMAGES: usize = 118_000;
 const N_BOXES: usize = 860_000;
 /// As many thumbnails as a large window shows at once.
@@ -324,20 +329,6 @@ fn memory() -> (u64, u64) {
 }
 
 /// Smooth light and shadow with the grain of a camera.
-fn photo(size: Size) -> Picture {
-    let mut random = Random(3);
-    let mut rgb = Vec::with_capacity(size.width as usize * size.height as usize * 3);
-    for y in 0..size.height {
-        for x in 0..size.width {
-            let (x, y) = (x as f32, y as f32);
-            let light = (x * 0.004).sin() * 50.0 + (y * 0.006).cos() * 40.0 + ((x * 0.05).sin() * (y * 0.04).sin()) * 25.0 + 128.0;
-            let grain = random.below(13) as f32 - 6.0;
-            rgb.extend([light + grain, light * 0.8 + grain, 220.0 - light * 0.6 + grain].map(|value| value as u8));
-        }
-    }
-    Picture { size, rgb }
-}
-
 fn noise(size: Size, random: &mut Random) -> Picture {
     let rgb =
         (0..size.width as usize * size.height as usize * 3).map(|at| ((at / 97) as u8).wrapping_add(random.below(32) as u8)).collect();

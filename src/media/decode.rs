@@ -123,11 +123,23 @@ pub struct ReducedPicture {
 /// Decodes a picture for showing it small: its longer side is at least `min_side`, or else it is whole.
 ///
 /// A JPEG is decoded at an eighth, a quarter or half of its size in much less time than as a whole; its pixels are nearly
-/// averages of those that [`decode`] gives, and lie where these lie. Other formats are decoded as a whole. Not for training.
+/// averages of those that [`decode`] gives, and lie where these lie, but for 1 % of a side. Other formats are decoded as a whole.
 ///
 /// # Errors
 /// As [`decode`].
 pub fn decode_reduced(path: &Path, min_side: u32) -> Result<ReducedPicture, MediaError> {
+    decode_stretched(path, min_side, 0.01)
+}
+
+/// As [`decode_reduced`], but boxes stay true: nothing moves by more than a quarter of a pixel of a picture with sides of `side`.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_reduced_truly(path: &Path, side: u32) -> Result<ReducedPicture, MediaError> {
+    decode_stretched(path, side, 0.25 / f64::from(side.max(1)))
+}
+
+fn decode_stretched(path: &Path, min_side: u32, max_stretch: f64) -> Result<ReducedPicture, MediaError> {
     let bytes = read_all(path)?;
     let undecodable = |reason| MediaError::Decode { path: path.display().to_string(), reason };
     if bytes.starts_with(&JPEG_START)
@@ -135,7 +147,7 @@ pub fn decode_reduced(path: &Path, min_side: u32) -> Result<ReducedPicture, Medi
         && u64::from(full_size.width) * u64::from(full_size.height) <= MAX_PIXELS
         && let Some(orientation) = Orientation::from_exif(orientation)
         // Turned twice is as stored. What it cannot read is left to the decoder that training reads with, and to its reasons.
-        && let Some((stored, rgb)) = reduced_jpeg::decode(&bytes, displayed(full_size, orientation), min_side)
+        && let Some((stored, rgb)) = reduced_jpeg::decode(&bytes, displayed(full_size, orientation), min_side, max_stretch)
     {
         if !jpeg_has_end(&bytes) {
             return Err(undecodable(TRUNCATED.to_owned()));

@@ -7,19 +7,17 @@
 use super::baseline_jpeg;
 use crate::geom::Size;
 
-/// A reduced side may be so much too long, as a fraction: a block at the edge is cut to whole pixels only.
-const MAX_STRETCH: f64 = 0.01;
-
 /// From this factor on the lowest frequencies alone are read; below, all of them take hardly longer.
 const LOW_FACTOR: u32 = 4;
 
-/// Decodes so that the longer side is at least `min_side`.
-pub(super) fn decode(bytes: &[u8], stored: Size, min_side: u32) -> Option<(Size, Vec<u8>)> {
+/// Decodes so that the longer side is at least `min_side`, and no side longer than its share of the whole by more than
+/// `max_stretch`, a fraction: a block at the edge is cut to whole pixels only.
+pub(super) fn decode(bytes: &[u8], stored: Size, min_side: u32, max_stretch: f64) -> Option<(Size, Vec<u8>)> {
     let Size { width, height } = stored;
     let fits = |factor: &u32| {
         let reduced = |side: u32| side.div_ceil(*factor);
         let stretch = |side: u32| f64::from(reduced(side) * factor) / f64::from(side) - 1.0;
-        reduced(width.max(height)) >= min_side && stretch(width) <= MAX_STRETCH && stretch(height) <= MAX_STRETCH
+        reduced(width.max(height)) >= min_side && stretch(width) <= max_stretch && stretch(height) <= max_stretch
     };
     let factor = [8, 4, 2].into_iter().find(fits)?;
     let size = Size::new(width.div_ceil(factor), height.div_ceil(factor));

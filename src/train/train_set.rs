@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -26,7 +27,8 @@ use crate::geom::Size;
 use crate::geom::letterbox::fit_longer_side;
 use crate::media::MediaError;
 use crate::media::Picture;
-use crate::media::decode::decode;
+use crate::media::decode::ReducedPicture;
+use crate::media::decode::decode_reduced_truly;
 use crate::media::decode::probe;
 use crate::media::resize::resize_linear;
 
@@ -190,7 +192,7 @@ impl TrainSet {
         if let Some(picture) = &image.kept {
             return Ok(Cow::Borrowed(picture));
         }
-        let picture = fit(decode(&image.path)?, self.imgsz);
+        let (picture, _) = read_fitted(&image.path, self.imgsz)?;
         if picture.size != image.fitted {
             let reason = format!("it changed its size during the training, to {} x {}", picture.size.width, picture.size.height);
             return Err(MediaError::Decode { path: image.path.display().to_string(), reason });
@@ -202,8 +204,8 @@ impl TrainSet {
 /// One picture with its labels and the rows that are left out; or why the picture cannot be used.
 fn read_image(dataset: &Dataset, entry: &ImageEntry, imgsz: u32, keep: bool) -> Result<(TrainImage, Vec<String>), String> {
     let (size, kept) = if keep {
-        let picture = decode(&entry.path).map_err(|error| error.to_string())?;
-        (picture.size, Some(fit(picture, imgsz)))
+        let (picture, size) = read_fitted(&entry.path, imgsz).map_err(|error| error.to_string())?;
+        (size, Some(picture))
     } else {
         (probe(&entry.path).map_err(|error| error.to_string())?, None)
     };
@@ -225,9 +227,15 @@ fn read_image(dataset: &Dataset, entry: &ImageEntry, imgsz: u32, keep: bool) -> 
     Ok((TrainImage { path: entry.path.clone(), fitted, labels, polygons, kept }, dropped.collect()))
 }
 
-fn fit(picture: Picture, imgsz: u32) -> Picture {
-    let fitted = fit_longer_side(picture.size, imgsz);
-    if fitted == picture.size { picture } else { resize_linear(&picture, fitted) }
+/// The picture with its longer side at `imgsz`, and the size of the whole.
+///
+/// A JPEG of at least twice that size is not decoded as a whole. That is faster (`benches/augment.rs`), and finer: every pixel
+/// counts, where the published loader reads 2 x 2 pixels of each 6 x 6.
+fn read_fitted(path: &Path, imgsz: u32) -> Result<(Picture, Size), MediaError> {
+    let ReducedPicture { picture, full_size } = decode_reduced_truly(path, imgsz)?;
+    let fitted = fit_longer_side(full_size, imgsz);
+    let picture = if fitted == picture.size { picture } else { resize_linear(&picture, fitted) };
+    Ok((picture, full_size))
 }
 
 #[cfg(test)]
@@ -236,6 +244,7 @@ pub(super) mod tests {
     use super::*;
     use crate::dataset::ClassId;
     use crate::geom::Xyxy;
+    use crate::media::decode::decode;
     use crate::media::encode::encode;
 
     /// A black picture of `size` with a white rectangle that is labelled; kept in memory.
@@ -299,6 +308,47 @@ pub(super) mod tests {
         // Another picture under the same name would not lie where its composition says.
         set.images[0].fitted = Size::square(64);
         assert!(set.fitted_picture(0).unwrap_err().to_string().contains("changed its size"));
+    }
+
+    /// A photo-like picture: shades that bend, and a bright rectangle with edges at 3/8 and 5/8 of each side.
+    fn shades(size: Size) -> Picture {
+        let inside = |at: u32, side: u32| (3 * side..5 * side).contains(&(8 * at));
+        let shade = |x: u32, y: u32| {
+            let light = (x as f32 * 0.02).sin() * 40.0 + (y as f32 * 0.03).cos() * 40.0 + 100.0;
+            if inside(x, size.width) && inside(y, size.height) { 250 } else { light as u8 }
+        };
+        let rgb = (0..size.height).flat_map(|y| (0..size.width).flat_map(move |x| [shade(x, y); 3])).collect();
+        Picture { size, rgb }
+    }
+
+    #[test]
+    fn a_large_jpeg_is_read_reduced_and_lies_where_the_whole_does() {
+        let folder = tempfile::tempdir().unwrap();
+        for (size, is_reduced) in [
+            (Size::new(1000, 752), true),
+            (Size::new(752, 1000), true),
+            (Size::new(512, 384), true),
+            (Size::new(250, 188), false),
+            // A reduced row or column more would move boxes.
+            (Size::new(257, 193), false),
+        ] {
+            let path = folder.path().join(format!("{}x{}.jpg", size.width, size.height));
+            encode(&path, &shades(size), 95).unwrap();
+            let (read, full_size) = read_fitted(&path, 128).unwrap();
+            let whole = resize_linear(&decode(&path).unwrap(), fit_longer_side(size, 128));
+            assert_eq!((read.size, full_size, read != whole), (whole.size, size, is_reduced), "{size:?}");
+            // Where the middle row crosses into the rectangle: as far as the shades on both sides say.
+            let crossing = |picture: &Picture| {
+                let (width, row) = (picture.size.width as usize, picture.size.height as usize / 2);
+                let at = |x: usize| f32::from(picture.rgb[(row * width + x) * 3]);
+                let (outside, x) = (at(width * 3 / 8 - 4), (width * 3 / 8 - 3..width).find(|&x| at(x) > 200.0).unwrap());
+                let middle = outside.midpoint(250.0);
+                x as f32 - (at(x) - middle) / (at(x) - at(x - 1))
+            };
+            assert!((crossing(&read) - crossing(&whole)).abs() < 0.3, "{size:?}: {} {}", crossing(&read), crossing(&whole));
+            let difference: f64 = read.rgb.iter().zip(&whole.rgb).map(|(a, b)| f64::from(a.abs_diff(*b))).sum();
+            assert!(difference / (read.rgb.len() as f64) < 2.0, "{size:?}: {difference}");
+        }
     }
 
     #[test]

@@ -103,6 +103,7 @@ pub fn fix(
     let name = format!("Fix {n_rows} {}", if n_rows == 1 { "row" } else { "rows" });
     let edit = NewEdit { name: name.clone(), scope: Scope::Fixes, files, ..NewEdit::default() };
     let written = ledger.write(edit, &|| check_in(total, total))?;
+    ledger.rest();
     let files: Vec<PathBuf> = written.written.iter().map(|path| dataset.relative(path)).collect();
     changes.retain(|change| files.contains(&change.file));
     let refused = written.left.iter().map(|(path, reason)| (dataset.relative(path), reason.clone())).collect();
@@ -125,7 +126,9 @@ pub fn fix(
 /// # Errors
 /// When there is none, its record is damaged, or the disk cannot be written (then undo can be called again).
 pub fn undo(dataset: &Dataset, state_dir: &Path) -> Result<Receipt, DatasetError> {
-    let Some(written) = Ledger::open(state_dir, &dataset.root)?.undo()? else { return undo_batch(dataset, state_dir) };
+    let mut ledger = Ledger::open(state_dir, &dataset.root)?;
+    let Some(written) = ledger.undo()? else { return undo_batch(dataset, state_dir) };
+    ledger.rest();
     let files = written.written.iter().map(|path| dataset.relative(path)).collect();
     let refused = written.left.into_iter().map(|(path, reason)| (dataset.relative(&path), reason)).collect();
     let receipt = Receipt { name: written.record.name, files, refused, ..Receipt::default() };

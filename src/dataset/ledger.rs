@@ -50,6 +50,8 @@ pub struct Ledger {
     left: HashMap<u64, Vec<usize>>,
     /// The last record, while no line says that it is carried out.
     unsettled: Option<(u64, Place)>,
+    /// Files of the last record whose new names may not be on disk yet.
+    unsynced: Vec<PathBuf>,
     marks: HashMap<PathBuf, Mark>,
     colors: BTreeMap<u32, [u8; 3]>,
     notes: Vec<String>,
@@ -168,6 +170,26 @@ impl Ledger {
         self.step(Kind::Redo)
     }
 
+    /// Makes the replaced files' names durable and says that the last edit is carried out. Nothing is lost without it, since whoever opens
+    /// the ledger next would look at that edit once more; so it may come after the edit was acknowledged. Each new edit does it, too.
+    pub fn rest(&mut self) {
+        if self.unsettled.is_some() {
+            self.locked(false, |ledger| {
+                ledger.say_done();
+                Ok(())
+            })
+            .ok();
+        }
+    }
+
+    fn say_done(&mut self) {
+        sync_folders(&std::mem::take(&mut self.unsynced));
+        let Some((id, _)) = self.unsettled else { return };
+        if self.write_line(&record::to_line(Kind::Done, id, false, b""), false).is_ok() {
+            self.unsettled = None;
+        }
+    }
+
     /// The name of the edit that undo would take back.
     pub fn undo_name(&self) -> Option<String> {
         self.name_at(*self.done.last()?)
@@ -272,6 +294,7 @@ impl Ledger {
         mut left: Vec<(PathBuf, String)>,
         go_on: &(dyn Fn() -> ControlFlow<()> + Sync),
     ) -> Result<Written, DatasetError> {
+        self.say_done();
         record.time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         record.files = changes
             .iter()
@@ -329,7 +352,7 @@ impl Ledger {
                 None => Ok(Written { id: None, step, record, written, left, failed: None }),
             };
         }
-        sync_folders(&written);
+        self.unsynced.clone_from(&written);
         self.take_in(&record::of_line(&line[..line.len() - 1]).expect("it was just made"), start, line.len());
         if !left_indices.is_empty() {
             let json = serde_json::to_vec(&left_indices).expect("numbers always serialize");
@@ -337,10 +360,6 @@ impl Ledger {
             let noted = self.write_line(&record::to_line(Kind::Left, id, false, &json), true);
             failed = failed.or(noted.err());
             self.left.insert(id, left_indices);
-        }
-        // If this line is lost, the last edit is only looked at once more.
-        if self.write_line(&record::to_line(Kind::Done, id, false, b""), false).is_ok() {
-            self.unsettled = None;
         }
         Ok(Written { id: Some(id), step, record, written, left, failed })
     }
@@ -406,6 +425,7 @@ impl Ledger {
             undone: Vec::new(),
             left: HashMap::new(),
             unsettled: None,
+            unsynced: Vec::new(),
             marks: HashMap::new(),
             colors: BTreeMap::new(),
             notes: Vec::new(),

@@ -187,6 +187,9 @@ impl Writer {
             }
             let reply = self.guarded(is_edit, &asked, |writer| writer.answer(request, &asked));
             outbox.send(reply);
+            if let Some(ledger) = self.ledger.as_mut().filter(|_| is_edit) {
+                ledger.rest();
+            }
         }
     }
 

@@ -98,8 +98,10 @@ fn an_edit_whose_process_ended_before_the_file_was_replaced_is_carried_out() {
     let setup = Setup::new(&[("a.txt", "1"), ("b.txt", "1")]);
     let mut ledger = setup.open();
     setup.edit(&mut ledger, "First", &[("a.txt", "2")]).unwrap();
+    ledger.rest();
     let before = std::fs::read(setup.file()).unwrap();
     setup.edit(&mut ledger, "Second", &[("a.txt", "3"), ("b.txt", "3")]).unwrap();
+    ledger.rest();
     let after = std::fs::read(setup.file()).unwrap();
     let record_end = before.len() + after[before.len()..].iter().position(|&byte| byte == b'\n').unwrap() + 1;
     for end in before.len()..=after.len() {
@@ -233,6 +235,7 @@ fn a_damaged_end_is_kept_aside_and_a_line_without_its_end_is_not() {
     for after in ["2", "3"] {
         setup.edit(&mut ledger, after, &[("a.txt", after)]).unwrap();
     }
+    ledger.rest();
     let whole = std::fs::read(setup.file()).unwrap();
     let files = || std::fs::read_dir(setup.file().parent().unwrap()).unwrap().count();
     std::fs::write(setup.file(), [&whole[..], b"half a li"].concat()).unwrap();

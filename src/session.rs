@@ -343,6 +343,7 @@ impl Session {
             }
             Command::Steer(order) => self.steer(order),
             Command::RejectProposals { image, indices } => self.reject(image, &indices),
+            Command::BringProposalsBack => self.bring_proposals_back(),
             Command::Edit(edit) => self.edit(edit),
             Command::EditClasses(edit) => self.edit_classes(edit),
             Command::ApplySplit => self.apply_split(),

@@ -87,9 +87,7 @@ pub enum Scope {
     Labels,
     Grid,
     Editor,
-    /// In the editor while boxes are selected. What a key does there goes before all else that it does.
-    Selection,
-    /// In the editor while proposals are to be decided on; goes before all else, too.
+    /// In the editor while proposals are to be decided on. What a key does there goes before all else that it does.
     Proposal,
     Check,
     Train,
@@ -105,7 +103,6 @@ impl Scope {
             Self::Labels => Self::Data.contains(place) || place == KeyPlace::Check,
             Self::Grid => place == KeyPlace::Grid,
             Self::Editor => matches!(place, KeyPlace::Editor | KeyPlace::Selection | KeyPlace::Proposal),
-            Self::Selection => place == KeyPlace::Selection,
             Self::Proposal => place == KeyPlace::Proposal,
             Self::Check => place == KeyPlace::Check,
             Self::Train => place == KeyPlace::Train,
@@ -115,7 +112,7 @@ impl Scope {
 
     /// Whether its keys go before those of other scopes.
     pub fn goes_first(self) -> bool {
-        matches!(self, Self::Selection | Self::Proposal)
+        self == Self::Proposal
     }
 
     /// Whether one key cannot do both: there is a place where nothing says which of the two is meant.
@@ -131,7 +128,6 @@ impl Scope {
             Self::Labels => "in Data and Check",
             Self::Grid => "in the grid",
             Self::Editor => "on an image",
-            Self::Selection => "with boxes selected",
             Self::Proposal => "with proposals",
             Self::Check => "in Check",
             Self::Train => "in Train",
@@ -272,6 +268,11 @@ actions! {
     ToggleCrosshair: "Crosshair", "Lines through the pointer while drawing", Editor, Look, [];
     ToggleLoupe: "Magnifier", "Enlarge the place of the pointer while drawing and resizing", Editor, Look, [key(Key::M)];
     TogglePixelGrid: "Pixel grid", "Lines between pixels when zoomed in far", Editor, Look, [];
+    Brighten: "Brighter", "Show the picture brighter; the trainer sees it as it is", Editor, Look, [key(Key::CloseBracket)];
+    Darken: "Darker", "Show the picture darker; the trainer sees it as it is", Editor, Look, [key(Key::OpenBracket)];
+    RaiseContrast: "More contrast", "Show the picture with more contrast; the trainer sees it as it is", Editor, Look, [shift(Key::CloseBracket)];
+    LowerContrast: "Less contrast", "Show the picture with less contrast; the trainer sees it as it is", Editor, Look, [shift(Key::OpenBracket)];
+    ResetTone: "Reset light", "Brightness and contrast as the trainer sees them", Editor, Look, [key(Key::Backslash)];
 
     DrawBox: "Draw", "Draw a box: drag, click two corners, or move the cursor with the arrows and press Enter at two corners", Editor, Label, [key(Key::W), key(Key::R)];
     SelectAllBoxes: "Select all", "Select every box of the image", Editor, Label, [ctrl(Key::A)];
@@ -298,7 +299,8 @@ actions! {
     Class10: "Class 10", "Tenth class, for the selection or the next box", Editor, Label, [key(Key::Num0)];
     LockBoxes: "Lock", "Protect the selected boxes from the pointer, or free them", Editor, Label, [key(Key::L)];
     HideBoxes: "Hide", "Hide the selected boxes; without a selection, show all again", Editor, Label, [shift(Key::H)];
-    ResetTone: "Reset light", "Brightness and contrast as the trainer sees them", Editor, Label, [];
+    ToggleWholePixels: "Whole pixels", "Corners that are drawn or dragged lie between pixels", Editor, Label, [];
+    ToggleAskClass: "Ask for the class", "Choose the class of each box when it was drawn", Editor, Label, [];
 
     Prelabel: "Pre-label…", "Let weights propose labels, which are drawn dashed until they are accepted", Data, Review, [key(Key::I)];
     AcceptProposal: "Accept proposal", "Make a label of the proposal that is marked", Proposal, Review, [key(Key::Enter)];
@@ -307,6 +309,7 @@ actions! {
     PreviousProposal: "Previous proposal", "Mark the proposal before", Proposal, Review, [key(Key::ArrowUp)];
     AcceptProposals: "Accept these", "Make labels of all proposals of the image from the chosen score on", Proposal, Review, [shift(Key::Enter)];
     RejectProposals: "Reject these", "Take all proposals of the image away", Proposal, Review, [shift(Key::J)];
+    BringProposalsBack: "Bring back", "Take the last rejection of proposals back, and go to its image", Data, Review, [shift(Key::U)];
     AcceptAllProposals: "Accept everywhere", "Make labels of all proposals of the dataset from the chosen score on", Data, Review, [];
     NextUncertain: "Next uncertain", "Go through images with proposals, those the detector is least sure of first", Data, Review, [key(Key::U)];
     EditClasses: "Classes…", "Add, rename, merge, delete and colour the classes of the dataset", Data, Review, [ctrl_shift(Key::C)];
@@ -422,7 +425,6 @@ impl Action {
         let scope = self.info().scope;
         let reason = match scope {
             Scope::Editor => "Show one image in Data first",
-            Scope::Selection => "Select a box first",
             Scope::Proposal => "Show an image with proposals, and select no box",
             Scope::Grid => "Show the grid in Data first",
             Scope::Data | Scope::Labels => "Go to Data first",
@@ -471,6 +473,7 @@ impl Action {
             }
             Self::StopTraining => (!session.is_running(JobKind::Train)).then_some("No training is running"),
             Self::Prelabel => no_dataset().or_else(|| running(JobKind::Prelabel, "Proposals are being made already")),
+            Self::BringProposalsBack => session.proposals.last_rejected().is_none().then_some("No proposal was rejected"),
             Self::NextUncertain | Self::AcceptAllProposals => {
                 session.proposals.is_empty().then_some("Nothing is proposed; pre-label some images first")
             }
@@ -516,7 +519,7 @@ mod tests {
         assert!(Scope::Pictures.overlaps(Scope::Editor));
         assert!(!Scope::Grid.overlaps(Scope::Editor));
         assert!(!Scope::Data.overlaps(Scope::Check));
-        assert!(!Scope::Selection.overlaps(Scope::Pictures), "with boxes selected their keys go first");
-        assert!(Scope::Selection.overlaps(Scope::Selection));
+        assert!(!Scope::Proposal.overlaps(Scope::Pictures), "with proposals their keys go first");
+        assert!(Scope::Proposal.overlaps(Scope::Proposal));
     }
 }

@@ -16,6 +16,8 @@ use super::theme::palette;
 use crate::dataset::{ClassId, Dataset};
 use crate::session::Session;
 
+/// What cannot be done now is worth so much less than what can: two letters at the beginnings of words, of 16 x 17 each.
+const UNAVAILABLE: i32 = 544;
 /// So many entries are offered, and of these so many images.
 const MAX_ENTRIES: usize = 60;
 const MAX_IMAGES: usize = 20;
@@ -68,7 +70,7 @@ impl CommandPalette {
             .as_ref()
             .is_some_and(|(query, of)| *query == self.query && of.as_ref().map(Arc::as_ptr) == dataset.map(Arc::as_ptr));
         if !is_found {
-            self.entries = find(&self.query, session);
+            self.entries = find(&self.query, session, |chosen| reason(chosen, session, place).is_none());
             self.found_for = Some((self.query.clone(), dataset.cloned()));
             self.current = 0;
             self.has_moved = true;
@@ -142,8 +144,8 @@ fn reason(chosen: &Chosen, session: &Session, place: KeyPlace) -> Option<&'stati
     }
 }
 
-/// What fits the text, best first.
-fn find(query: &str, session: &Session) -> Vec<Entry> {
+/// What fits the text, best first; of actions, those that can be done now, but for those that a title names.
+fn find(query: &str, session: &Session, can_be_done: impl Fn(&Chosen) -> bool) -> Vec<Entry> {
     let query = query.trim();
     let mut entries = Vec::new();
     for &action in Action::ALL.iter().filter(|action| **action != Action::OpenCommandPalette) {
@@ -151,8 +153,10 @@ fn find(query: &str, session: &Session) -> Vec<Entry> {
         // A word of the explanation is enough, but comes after the titles.
         let by_tooltip = || info.tooltip.to_lowercase().contains(&query.to_lowercase()).then_some(-1000);
         if let Some(score) = fuzzy::score(query, info.title).or_else(by_tooltip) {
-            let score = if query.is_empty() { 0 } else { score };
-            entries.push(Entry { chosen: Chosen::Act(action), title: info.title.to_owned(), detail: info.tooltip.to_owned(), score });
+            let chosen = Chosen::Act(action);
+            let now = if can_be_done(&chosen) || info.title.eq_ignore_ascii_case(query) { 0 } else { -UNAVAILABLE };
+            let score = if query.is_empty() { now } else { score + now };
+            entries.push(Entry { chosen, title: info.title.to_owned(), detail: info.tooltip.to_owned(), score });
         }
     }
     for path in &session.settings.recent {
@@ -229,6 +233,7 @@ fn row_ui(ui: &mut Ui, entry: &Entry, reason: Option<&str>, is_current: bool) ->
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use std::path::Path;
 
     use super::*;
@@ -244,9 +249,21 @@ mod tests {
     fn every_action_is_found_by_its_title() {
         let session = Session::new(crate::session::Settings::in_dir(Path::new("unused")), std::sync::Arc::new(|| {}));
         for &action in Action::ALL.iter().filter(|action| **action != Action::OpenCommandPalette) {
-            let found = find(action.title(), &session);
+            let found = find(action.title(), &session, |_| true);
             assert!(found.iter().take(4).any(|entry| entry.chosen == Chosen::Act(action)), "{action:?}");
         }
+    }
+
+    #[test]
+    fn what_can_be_done_comes_before_what_cannot() {
+        let session = Session::new(crate::session::Settings::in_dir(Path::new("unused")), std::sync::Arc::new(|| {}));
+        let first = |query: &str, impossible: Action| {
+            let found = find(query, &session, |chosen| *chosen != Chosen::Act(impossible));
+            found.into_iter().next().unwrap().chosen
+        };
+        assert_eq!(first("zoom", Action::ZoomIn), Chosen::Act(Action::ZoomOut));
+        assert_eq!(first("zoom", Action::ZoomOut), Chosen::Act(Action::ZoomIn));
+        assert_eq!(first("zoom out", Action::ZoomOut), Chosen::Act(Action::ZoomOut), "it is named");
     }
 
     #[test]

@@ -207,6 +207,15 @@ impl DataPanel {
                 Vec::new()
             }
             Action::AcceptAllProposals => self.proposals.accept_everywhere(session).into_iter().collect(),
+            Action::BringProposalsBack => {
+                let rejected = session.proposals.last_rejected();
+                let images = session.dataset.as_ref().map(|open| &open.dataset.images);
+                let place = images.and_then(|images| images.iter().position(|image| Some(image.path.as_path()) == rejected));
+                if let Some(image) = place {
+                    self.show_image(session, image);
+                }
+                vec![Command::BringProposalsBack]
+            }
             Action::NextUncertain => {
                 if let Some(image) = self.proposals.next_uncertain(session) {
                     self.show_image(session, image);
@@ -333,7 +342,7 @@ impl DataPanel {
         if let Some(before) = self.listing.take_if(|listing| !Arc::ptr_eq(&listing.dataset, &open.dataset)) {
             if before.dataset.source == open.dataset.source {
                 self.browser.follow_dataset(&before.dataset, &open.dataset);
-                self.editor = Editor::default();
+                self.editor.follow_dataset(&before.dataset, &open.dataset);
                 self.tag_line = None;
             } else {
                 self.browser.reset();

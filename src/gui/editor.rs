@@ -22,6 +22,7 @@ use super::editor_bar::EditorBar;
 use super::editor_side::{EditorSide, SideAsked};
 use super::label_edits;
 use super::picture_view::Drawn;
+use super::tone;
 use super::tone::Tone;
 use super::viewport::Zoom;
 use crate::dataset::edit::{Edit, ImageEdit, LabelOp, Mark, Review};
@@ -421,16 +422,31 @@ impl Editor {
                 }
                 Asked::default()
             }
-            Action::ToggleCrosshair | Action::ToggleLoupe | Action::TogglePixelGrid => {
+            Action::ToggleCrosshair
+            | Action::ToggleLoupe
+            | Action::TogglePixelGrid
+            | Action::ToggleWholePixels
+            | Action::ToggleAskClass => {
                 let mut settings = place.session.settings.editor;
                 let setting = match action {
                     Action::ToggleCrosshair => &mut settings.shows_crosshair,
                     Action::ToggleLoupe => &mut settings.shows_loupe,
+                    Action::ToggleWholePixels => &mut settings.whole_pixels,
+                    Action::ToggleAskClass => &mut settings.asks_class,
                     _ => &mut settings.shows_pixel_grid,
                 };
                 *setting = !*setting;
                 self.message = Some(format!("{} is {}", action.title(), if *setting { "on" } else { "off" }));
                 Asked { commands: vec![Command::SetEditor(settings)], position: None }
+            }
+            Action::Brighten | Action::Darken | Action::RaiseContrast | Action::LowerContrast => {
+                let step = if matches!(action, Action::Brighten | Action::RaiseContrast) { tone::STEP } else { -tone::STEP };
+                let is_light = matches!(action, Action::Brighten | Action::Darken);
+                let (name, value) =
+                    if is_light { ("Brightness", &mut self.tone.brightness) } else { ("Contrast", &mut self.tone.contrast) };
+                *value = (*value + step).clamp(-tone::MAX, tone::MAX);
+                self.message = Some(format!("{name} {value:+}"));
+                Asked::default()
             }
             Action::ResetTone => {
                 self.tone = Tone::default();
@@ -614,6 +630,22 @@ impl Editor {
     }
 
     /// Follows the image that is shown, and its labels.
+    /// The same dataset with other classes or splits: the view, the light and the class of the next box stay.
+    pub fn follow_dataset(&mut self, before: &Dataset, now: &Dataset) {
+        if let Some(clip) = &mut self.clip {
+            // Images are numbered anew.
+            clip.image = None;
+        }
+        if before.names != now.names {
+            let name = before.names.get(self.class);
+            let renamed = if before.names.len() == now.names.len() { self.class } else { 0 };
+            self.class = now.names.iter().position(|other| Some(other) == name).unwrap_or(renamed);
+            // Its numbers may mean other classes.
+            self.clip = None;
+        }
+        self.question = None;
+    }
+
     fn turn_to(&mut self, session: &Session, image: usize) {
         let Some(open) = &session.dataset else { return };
         if !self.dataset.as_ref().is_some_and(|dataset| Arc::ptr_eq(dataset, &open.dataset)) {

@@ -10,6 +10,7 @@ use super::app::View;
 use super::class_picker;
 use super::controls;
 use super::theme::palette;
+use super::tone;
 use super::tone::Tone;
 use crate::dataset::edit::Review;
 use crate::session::Command;
@@ -85,14 +86,19 @@ fn view_menu_ui(ui: &mut Ui, view: &mut View<'_>, tone: &mut Tone) {
         let EditorSettings { shows_crosshair, shows_loupe, shows_pixel_grid, whole_pixels, asks_class, n_propagated } = &mut settings;
         light_ui(ui, tone);
         ui.separator();
-        for (on, action) in
-            [(shows_crosshair, Action::ToggleCrosshair), (shows_loupe, Action::ToggleLoupe), (shows_pixel_grid, Action::TogglePixelGrid)]
-        {
+        let switches = [
+            (shows_crosshair, Action::ToggleCrosshair),
+            (shows_loupe, Action::ToggleLoupe),
+            (shows_pixel_grid, Action::TogglePixelGrid),
+            (whole_pixels, Action::ToggleWholePixels),
+            (asks_class, Action::ToggleAskClass),
+        ];
+        for (on, action) in switches {
+            if action == Action::ToggleWholePixels {
+                ui.separator();
+            }
             ui.checkbox(on, action.title()).on_hover_text(action.tooltip(ui.ctx()));
         }
-        ui.separator();
-        ui.checkbox(whole_pixels, "Whole pixels").on_hover_text("Corners that are drawn or dragged lie between pixels");
-        ui.checkbox(asks_class, "Ask for the class").on_hover_text("Choose the class of each box when it was drawn");
         ui.separator();
         ui.horizontal(|ui| {
             if ui.button("Propagate").on_hover_text(Action::Propagate.tooltip(ui.ctx())).clicked() {
@@ -118,7 +124,7 @@ fn light_ui(ui: &mut Ui, tone: &mut Tone) {
                 ui.label(name);
                 ui.add_space(ui.available_width());
             });
-            let slider = Slider::new(value, -100..=100).show_value(true);
+            let slider = Slider::new(value, -tone::MAX..=tone::MAX).show_value(true);
             controls::slider(ui, slider, name, "Of the view only; the trainer sees the picture as it is", 100.0);
         });
     }

@@ -120,14 +120,14 @@ fn group_ui(ui: &mut Ui, map: &KeyMap, title: &str, actions: &[Action], place: K
     ui.add_space(14.0);
 }
 
-/// Keys or a gesture, and what they do; cut where the column ends.
+/// Keys or a gesture, and what they do.
 fn line_ui(ui: &mut Ui, keys: &str, effect: &str) {
-    ui.horizontal(|ui| {
+    ui.horizontal_top(|ui| {
         ui.spacing_mut().interact_size.y = 20.0;
         ui.scope(|ui| {
             ui.set_width(KEYS_WIDTH);
             ui.add(Label::new(RichText::new(keys).monospace().color(palette(ui).strong)).truncate());
         });
-        ui.add(Label::new(RichText::new(effect).color(palette(ui).weak)).truncate()).on_hover_text(effect);
+        ui.add(Label::new(RichText::new(effect).color(palette(ui).weak)).wrap());
     });
 }

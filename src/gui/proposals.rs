@@ -108,7 +108,15 @@ impl ProposalPanel {
         self.turn_to(image);
         let session = view.session;
         let open = session.open_proposals(image);
-        let (Some(dataset), Some(last)) = (session.dataset.as_ref().map(|open| &open.dataset), open.len().checked_sub(1)) else { return };
+        let Some(dataset) = session.dataset.as_ref().map(|open| &open.dataset) else { return };
+        let Some(last) = open.len().checked_sub(1) else {
+            // Nothing is left to decide on, unless that was a slip.
+            if session.proposals.last_rejected() == Some(&dataset.images[image].path) {
+                bring_back_ui(ui, view);
+                ui.separator();
+            }
+            return;
+        };
         self.marked = self.marked.min(last);
         controls::section(ui, &counted(open.len(), "proposal"));
         ui.spacing_mut().item_spacing.y = 2.0;
@@ -152,6 +160,9 @@ impl ProposalPanel {
             if controls::action_button(ui, Action::RejectProposals, None) {
                 view.act(Action::RejectProposals);
             }
+            if session.proposals.last_rejected().is_some() {
+                bring_back_ui(ui, view);
+            }
         });
         ui.add_space(4.0);
         ui.separator();
@@ -181,6 +192,12 @@ impl ProposalPanel {
         if self.image != Some(image) {
             (self.image, self.marked) = (Some(image), 0);
         }
+    }
+}
+
+fn bring_back_ui(ui: &mut Ui, view: &mut View<'_>) {
+    if controls::action_button(ui, Action::BringProposalsBack, None) {
+        view.act(Action::BringProposalsBack);
     }
 }
 

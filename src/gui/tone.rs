@@ -12,6 +12,11 @@ use crate::session::{PictureState, Pictures};
 /// Bytes of pixels that one frame turns; larger pictures take several.
 const FRAME_BYTES: usize = 12 << 20;
 
+/// Brightness and contrast go so far both ways, in percent.
+pub const MAX: i8 = 100;
+/// What a key adds to them.
+pub const STEP: i8 = 10;
+
 /// Brightness and contrast, in percent from -100 to 100; 0 shows the picture as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tone {

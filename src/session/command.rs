@@ -56,6 +56,8 @@ pub enum Command {
         image: usize,
         indices: Vec<usize>,
     },
+    /// Takes the last rejection of proposals back.
+    BringProposalsBack,
     /// Changes the classes of the open dataset, with all label files that this touches.
     EditClasses(ClassEdit),
     /// Chooses a split for each image of the open dataset, to be looked at.
@@ -246,6 +248,7 @@ impl Command {
             Self::PlanSplit(_) => JobKind::PlanSplit,
             Self::Edit(_)
             | Self::RejectProposals { .. }
+            | Self::BringProposalsBack
             | Self::EditClasses(_)
             | Self::ApplySplit
             | Self::MoveToSplit { .. }

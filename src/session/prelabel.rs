@@ -4,12 +4,12 @@
 //!
 //! 1. Classes of the weights are those of the dataset with the same name; boxes of other classes are left out, and told.
 //! 2. A proposal is *open* while no label of its class overlaps it with an IoU of 0.6 or more: accepting it makes a label, which closes it,
-//!    and undoing that opens it again. Only rejections are taken out.
+//!    and undoing that opens it again. Only rejections are taken out; the last ones can be brought back until the program ends.
 //! 3. Everything is appended to a file with the project's state, a line an image; the last line of an image counts.
 //!
 //! Never changes labels: accepting gives an edit, which goes the way of every edit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -35,6 +35,9 @@ use crate::media::decode;
 
 /// Overlap with a label of the same class from which on a proposal says nothing new.
 const SAME_BOX: f32 = 0.6;
+
+/// So many rejections can be brought back.
+const MAX_REJECTIONS: usize = 1000;
 
 /// Which images are to be looked at, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +78,8 @@ pub struct Proposals {
     /// Counts every change, so that panels see whether something they worked out still holds.
     pub revision: u64,
     file: Option<File>,
+    /// What images had before a rejection, the last one at the end.
+    rejected: VecDeque<(PathBuf, Arc<[Proposal]>)>,
 }
 
 /// A line of the file.
@@ -101,6 +106,11 @@ impl Proposals {
 
     pub fn is_empty(&self) -> bool {
         self.by_path.is_empty()
+    }
+
+    /// The image of which proposals were rejected last.
+    pub fn last_rejected(&self) -> Option<&Path> {
+        self.rejected.back().map(|(path, _)| path.as_path())
     }
 
     /// Sets what is proposed for an image, in memory alone.
@@ -133,6 +143,7 @@ impl Proposals {
             *proposals = moved.collect();
         }
         self.by_path.retain(|_, proposals| !proposals.is_empty());
+        self.rejected.clear();
         self.revision += 1;
     }
 
@@ -309,22 +320,36 @@ impl Session {
             return;
         }
         self.proposals.put(path.to_owned(), proposals.clone());
+        self.proposals.rejected.retain(|(rejected, _)| rejected != path);
         self.keep_proposals(path);
     }
 
-    /// Takes proposals of an image away for good.
+    /// Takes proposals of an image away.
     pub(super) fn reject(&mut self, image: usize, indices: &[usize]) {
         let Some(entry) = self.dataset.as_ref().and_then(|open| open.dataset.images.get(image)) else { return };
         let path = entry.path.clone();
         let left = self.proposals.of(&path).iter().enumerate().filter(|(index, _)| !indices.contains(index));
         let left: Arc<[Proposal]> = left.map(|(_, proposal)| *proposal).collect();
+        if self.proposals.rejected.len() == MAX_REJECTIONS {
+            self.proposals.rejected.pop_front();
+        }
+        let before = self.proposals.of(&path).into();
+        self.proposals.rejected.push_back((path.clone(), before));
         self.proposals.put(path.clone(), left);
         self.keep_proposals(&path);
     }
 
+    /// Takes the last rejection back.
+    pub(super) fn bring_proposals_back(&mut self) {
+        if let Some((path, before)) = self.proposals.rejected.pop_back() {
+            self.proposals.put(path.clone(), before);
+            self.keep_proposals(&path);
+        }
+    }
+
     /// Takes in what was kept for the dataset that was opened.
     pub(super) fn restore_proposals(&mut self, read: &Arc<HashMap<PathBuf, Arc<[Proposal]>>>) {
-        self.proposals = Proposals { by_path: (**read).clone(), revision: self.proposals.revision + 1, file: None };
+        self.proposals = Proposals { by_path: (**read).clone(), revision: self.proposals.revision + 1, ..Proposals::default() };
     }
 
     /// Tells what a run left out.
@@ -443,6 +468,10 @@ mod tests {
         first.propose(&dataset(), Path::new("/d/c.jpg"), &[proposal(0, 0.2, 0.7)].into());
         first.reject(1, &[0]);
         first.reject(2, &[0]);
+        first.reject(1, &[0]);
+        assert_eq!((open_scores(&first, 1), first.proposals.last_rejected()), (vec![], Some(Path::new("/d/b.jpg"))));
+        first.bring_proposals_back();
+        assert_eq!((open_scores(&first, 1), first.proposals.last_rejected()), (vec![0.4], Some(Path::new("/d/c.jpg"))));
         let read = read(dir.path(), &dataset());
         assert_eq!(read.len(), 1);
         assert_eq!(read[Path::new("/d/b.jpg")][..], [proposal(1, 0.5, 0.4)]);

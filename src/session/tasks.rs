@@ -156,6 +156,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         | Command::SetEditor(_)
         | Command::Tell { .. }
         | Command::RejectProposals { .. }
+        | Command::BringProposalsBack
         | Command::Edit(_)
         | Command::EditClasses(_)
         | Command::ApplySplit

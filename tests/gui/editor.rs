@@ -3,8 +3,9 @@
 use boxwright::dataset::Label;
 use boxwright::dataset::edit::Review;
 use boxwright::geom::Size;
+use egui::accesskit::Role;
 use egui::{Event, Key, Modifiers, PointerButton, Pos2, Rect, pos2, vec2};
-use egui_kittest::kittest::Queryable;
+use egui_kittest::kittest::{NodeT, Queryable};
 
 use crate::fixture::{self, Driver};
 use crate::script::wait_for;
@@ -377,6 +378,20 @@ fn a_drawn_box_asks_for_its_class_where_that_is_wished_and_enter_takes_the_last(
     editor.drag((4.0, 35.0), (25.0, 55.0));
     editor.press(Modifiers::COMMAND, Key::E);
     assert_eq!(editor.classes(0), [0, 1, 1, 1, 1], "so does nothing else");
+}
+
+#[test]
+fn light_and_drawing_are_set_by_keys_and_hold_when_classes_change() {
+    let mut editor = Editor::open();
+    editor.key(Key::CloseBracket);
+    editor.press(Modifiers::SHIFT, Key::OpenBracket);
+    editor.harness.get_by_label("View •").click();
+    editor.harness.run_steps(3);
+    let value = |editor: &Editor, name: &str| editor.harness.get_by_role_and_label(Role::Slider, name).accesskit_node().numeric_value();
+    assert_eq!((value(&editor, "Brightness"), value(&editor, "Contrast")), (Some(10.0), Some(-10.0)));
+    editor.key(Key::Escape);
+    editor.key(Key::Backslash);
+    editor.harness.get_by_label("View");
 }
 
 #[test]

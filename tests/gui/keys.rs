@@ -219,6 +219,17 @@ fn proposals_are_accepted_and_rejected_by_keys_and_are_no_labels_before() {
     press(&mut harness, Modifiers::NONE, Key::J);
     harness.get_by_label("1 proposal");
     assert_eq!(n_labels(&mut harness, 0), 2);
+    press(&mut harness, Modifiers::SHIFT, Key::J);
+    assert!(harness.query_by_label_contains("proposal scratch").is_none());
+    press(&mut harness, Modifiers::NONE, Key::D);
+    for n_back in ["1 proposal", "2 proposals"] {
+        press(&mut harness, Modifiers::SHIFT, Key::U);
+        harness.get_by_label("part0.png");
+        harness.get_by_label(n_back);
+    }
+    assert!(harness.query_by_label("Bring back").is_none(), "nothing is rejected any more");
+    press(&mut harness, Modifiers::NONE, Key::ArrowDown);
+    press(&mut harness, Modifiers::NONE, Key::J);
     press(&mut harness, Modifiers::NONE, Key::Enter);
     assert!(harness.query_by_label("1 proposal").is_none());
     let app = harness.state_mut().app();

@@ -253,6 +253,8 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::path::Path;
+
     use super::*;
     use crate::dataset::edit::{Edit, ImageEdit, LabelOp};
     use crate::dataset::open::Format;
@@ -267,12 +269,12 @@ mod tests {
     }
 
     /// Three images: a scratch and a dent, nothing, a dent.
-    fn session() -> Session {
-        let image = |name: &str, split| ImageEntry { path: name.into(), label_path: "x.txt".into(), split };
-        let images = vec![image("/d/a.jpg", Split::Train), image("/d/b.jpg", Split::Train), image("/d/c.jpg", Split::Val)];
+    fn session(dir: &Path) -> Session {
+        let image = |name: &str, split| ImageEntry { path: dir.join(name).with_extension("jpg"), label_path: dir.join(name), split };
+        let images = vec![image("a.txt", Split::Train), image("b.txt", Split::Train), image("c.txt", Split::Val)];
         let dataset = Dataset {
-            root: "/d".into(),
-            source: "/d/data.yaml".into(),
+            root: dir.into(),
+            source: dir.join("data.yaml"),
             format: Format::Yolo,
             names: vec!["scratch".to_owned(), "dent".to_owned()],
             images,
@@ -281,7 +283,7 @@ mod tests {
             merged: None,
         };
         let labels = [vec![label(0), label(1)], vec![], vec![label(1)]].map(Into::into).to_vec();
-        let mut session = Session::new(Settings::default(), Arc::new(|| ()));
+        let mut session = Session::new(Settings::in_dir(&dir.join("state")), Arc::new(|| ()));
         session.dataset = Some(OpenDataset { labels: Arc::new(labels), ..OpenDataset::new(Arc::new(dataset)) });
         session
     }
@@ -304,7 +306,8 @@ mod tests {
 
     #[test]
     fn a_line_narrows_and_a_wrong_one_changes_nothing() {
-        let session = session();
+        let dir = tempfile::tempdir().unwrap();
+        let session = session(dir.path());
         let mut listing = listing(&session, "");
         assert_eq!(listing.images(), [0, 1, 2]);
         assert_eq!(follow(&mut listing, &session, "class:dent split:val", None), Followed::Chosen);
@@ -317,7 +320,8 @@ mod tests {
 
     #[test]
     fn totals_cover_the_whole_dataset_and_follow_edits() {
-        let mut session = session();
+        let dir = tempfile::tempdir().unwrap();
+        let mut session = session(dir.path());
         let mut listing = listing(&session, "name:nothing");
         assert!(listing.images().is_empty());
         let expected = |listing: &Listing| {
@@ -338,7 +342,8 @@ mod tests {
 
     #[test]
     fn the_image_at_work_stays_until_it_is_left() {
-        let mut session = session();
+        let dir = tempfile::tempdir().unwrap();
+        let mut session = session(dir.path());
         let mut listing = listing(&session, "reviewed:no");
         session.apply(review(1, Review::Reviewed));
         follow(&mut listing, &session, "reviewed:no", Some(1));
@@ -355,7 +360,8 @@ mod tests {
 
     #[test]
     fn the_image_at_work_keeps_its_place_in_an_order_until_it_is_left() {
-        let mut session = session();
+        let dir = tempfile::tempdir().unwrap();
+        let mut session = session(dir.path());
         let mut listing = listing(&session, "");
         let sort = Sort { by: SortBy::Boxes, descending: true };
         let mut sorted = |session: &Session, current| {
@@ -374,7 +380,8 @@ mod tests {
 
     #[test]
     fn a_frame_without_a_change_changes_nothing() {
-        let session = session();
+        let dir = tempfile::tempdir().unwrap();
+        let session = session(dir.path());
         let mut listing = listing(&session, "");
         let version = listing.version;
         assert_eq!(follow(&mut listing, &session, "", Some(1)), Followed::Same);

@@ -182,23 +182,22 @@ mod on_gpu {
     fn three_hundred_steps_end_alike_in_bf16_and_f32_and_twice_the_same() {
         let _turn = test_gpu();
         let end = |losses: &[f32]| losses[250..].iter().sum::<f32>() / 50.0;
-        let (bf16, weights) = on_the_sample(Precision::Bf16, 0);
-        let (again, weights_again) = on_the_sample(Precision::Bf16, 0);
-        let (f32, _) = on_the_sample(Precision::F32, 0);
-        // What the start alone makes.
-        let (other, _) = on_the_sample(Precision::F32, 1);
-        let noise = (end(&f32) - end(&other)).abs();
-        eprintln!(
-            "first loss {} and {}, mean of the last 50 of 300: bf16 {}, f32 {}, f32 from another start {}",
-            bf16[0],
-            f32[0],
-            end(&bf16),
-            end(&f32),
-            end(&other)
-        );
-        assert_eq!(bf16.len(), 300);
-        assert!(bf16 == again && weights == weights_again, "two runs differ");
-        assert!(end(&f32) < 0.7 * f32[0], "nothing was learnt");
-        assert!((end(&bf16) - end(&f32)).abs() < 0.05 * end(&f32) + noise, "{} but {}", end(&bf16), end(&f32));
+        let runs = |precision| [0, 1, 2].map(|seed| on_the_sample(precision, seed));
+        let (bf16, f32) = (runs(Precision::Bf16), runs(Precision::F32));
+        let again = on_the_sample(Precision::Bf16, 0);
+        assert!(bf16[0] == again, "two runs differ");
+        assert_eq!(bf16[0].0.len(), 300);
+        let ends = |runs: &[(Vec<f32>, Vec<f32>); 3]| runs.each_ref().map(|(losses, _)| end(losses));
+        let (bf16_ends, f32_ends) = (ends(&bf16), ends(&f32));
+        eprintln!("mean loss of the last 50 of 300 steps from three starts: bf16 {bf16_ends:?}, f32 {f32_ends:?}");
+        for (losses, _) in bf16.iter().chain(&f32) {
+            assert!(end(losses) < 0.7 * losses[0], "nothing was learnt");
+        }
+        // The start alone makes this much; a mean of three is not that far off.
+        let spread = |ends: [f32; 3]| ends.into_iter().fold(0.0, f32::max) - ends.into_iter().fold(f32::MAX, f32::min);
+        let mean = |ends: [f32; 3]| ends.iter().sum::<f32>() / 3.0;
+        let noise = spread(bf16_ends).max(spread(f32_ends));
+        let (bf16_mean, f32_mean) = (mean(bf16_ends), mean(f32_ends));
+        assert!((bf16_mean - f32_mean).abs() < 0.03 * f32_mean + noise, "{bf16_mean} but {f32_mean}");
     }
 }

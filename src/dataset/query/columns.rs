@@ -54,7 +54,7 @@ pub struct Columns {
     pub(super) paths: Paths,
     pub(super) boxes: Boxes,
     /// A bit for each of `Rule::ALL` that was found.
-    pub(super) findings: Vec<u32>,
+    pub(super) findings: Vec<u128>,
     n_findings: Vec<u32>,
     name_ranks: OnceLock<Vec<u32>>,
 }
@@ -226,7 +226,7 @@ fn tags(marks: &[Mark]) -> BTreeSet<String> {
 }
 
 /// By image: which rules found something, and how much they found.
-fn findings(source: Source<'_>) -> (Vec<u32>, Vec<u32>) {
+fn findings(source: Source<'_>) -> (Vec<u128>, Vec<u32>) {
     let n_images = source.dataset.images.len();
     let (mut masks, mut counts) = (vec![0; n_images], vec![0; n_images]);
     for finding in source.report.iter().flat_map(|report| &report.findings) {
@@ -238,7 +238,7 @@ fn findings(source: Source<'_>) -> (Vec<u32>, Vec<u32>) {
     (masks, counts)
 }
 
-pub(super) fn rule_bit(rule: Rule) -> u32 {
+pub(super) fn rule_bit(rule: Rule) -> u128 {
     Rule::ALL.iter().position(|each| *each == rule).map_or(0, |index| 1 << index)
 }
 

@@ -5,6 +5,7 @@
 
 mod args;
 mod bar;
+mod convert;
 mod edit;
 mod json;
 mod print;

@@ -10,6 +10,7 @@ pub mod edit;
 pub mod edit_files;
 pub mod facts;
 pub mod fix;
+pub mod formats;
 pub mod index;
 mod journal;
 pub mod label;

@@ -656,7 +656,12 @@ impl Session {
                 self.settings.remember(&dataset.source);
                 self.save_settings();
             }
-            Event::Finding(_) | Event::Progress { .. } | Event::Finished { .. } | Event::Failed { .. } | Event::Note(_) => {}
+            Event::Finding(_)
+            | Event::Progress { .. }
+            | Event::Finished { .. }
+            | Event::Failed { .. }
+            | Event::ConvertPlanned(_)
+            | Event::Note(_) => {}
         }
     }
 

@@ -3,11 +3,15 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::edit::Edits;
 use crate::dataset::Split;
+use crate::dataset::convert::{ConvertRequest, FormatId};
+use crate::dataset::formats;
+use crate::dataset::formats::FORMATS;
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::split::SplitOptions;
 use crate::detect::DetectOptions;
@@ -170,11 +174,19 @@ enum Task {
     },
     /// Write a dataset in another format, with a report of what that format cannot hold
     Convert {
+        /// Folder, or file of labels, in any known format
         source: PathBuf,
         /// New or empty folder
-        out: PathBuf,
-        #[arg(long, value_enum, default_value = "yolo")]
-        to: ConvertTo,
+        #[arg(required_unless_present = "dry_run")]
+        out: Option<PathBuf>,
+        #[arg(long, value_name = "FORMAT", value_parser = format_parser(true), default_value = "yolo")]
+        to: String,
+        /// The format of the source [default: recognised by content]
+        #[arg(long, value_name = "FORMAT", value_parser = format_parser(false))]
+        from: Option<String>,
+        /// Only tell what would be written and lost
+        #[arg(long)]
+        dry_run: bool,
         #[arg(long)]
         json: bool,
     },
@@ -441,11 +453,6 @@ impl RuleArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ConvertTo {
-    Yolo,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 enum SplitArg {
     Train,
     Val,
@@ -463,6 +470,12 @@ enum BenchArg {
     Train,
     Infer,
     Data,
+}
+
+/// Takes the names of the formats, or of those that are written.
+fn format_parser(is_written: bool) -> PossibleValuesParser {
+    let formats = FORMATS.iter().filter(|format| !is_written || format.naming.is_some());
+    PossibleValuesParser::new(formats.map(|format| PossibleValue::new(format.name).help(format.title)))
 }
 
 /// What the arguments ask for.
@@ -509,7 +522,12 @@ impl Args {
             Task::Check { dataset, json } => (Command::Check { path: Some(dataset) }, json),
             Task::Fix { dataset, dry_run, json } => (Command::Fix { path: Some(dataset), dry_run }, json),
             Task::Undo { dataset, json } => (Command::Undo { path: Some(dataset) }, json),
-            Task::Convert { source, out, to: ConvertTo::Yolo, json } => (Command::ConvertToYolo { source, out }, json),
+            Task::Convert { source, out, to, from, dry_run, json } => {
+                let from = from.as_deref().and_then(formats::named).map(|format| format.id);
+                // The parser lets only names of the table pass.
+                let to = formats::named(&to).map_or(FormatId::Yolo, |format| format.id);
+                (Command::Convert(ConvertRequest { source, out, from, to, dry_run }), json)
+            }
             Task::Sample { out, images, size, seed, broken, json } => {
                 (Command::Sample { out, options: SampleOptions { n_images: images, size, seed, broken } }, json)
             }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::convert;
 use crate::dataset::Split;
 use crate::dataset::fix::Receipt;
 use crate::dataset::split::SplitPlan;
@@ -32,6 +33,11 @@ pub(super) fn line(event: &Event) -> Option<String> {
             json!({"event": "proposed", "file": path.to_string_lossy(), "boxes": boxes.collect::<Vec<_>>()})
         }
         Event::Note(text) => json!({"event": "note", "text": text}),
+        Event::ConvertPlanned(report) => {
+            let mut value = convert::value(report);
+            value["event"] = "convert_plan".into();
+            value
+        }
         Event::Finished { done, .. } => finished(done),
         Event::Ledger(reply) => return edited(reply),
         Event::Followed { .. }
@@ -109,9 +115,7 @@ fn finished(done: &CommandDone) -> Value {
         CommandDone::Undone(receipt) => receipt_json(receipt),
         CommandDone::Counted(counts) => json!({"images": counts.distributions.n_images, "boxes": counts.distributions.n_boxes}),
         CommandDone::SplitPlanned(plan) => split_json(plan),
-        CommandDone::Converted(report) => {
-            json!({"data_yaml": report.data_yaml, "images": report.n_images, "boxes": report.n_labels, "losses": report.losses})
-        }
+        CommandDone::Converted(report) => convert::value(report),
         CommandDone::SampleWritten { out, n_images } => json!({"out": out, "images": n_images}),
         CommandDone::Trained(summary) => json!({
             "run_dir": summary.run_dir, "epochs": summary.epochs_done, "stopped": summary.stopped, "best_epoch": summary.best_epoch,

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use super::bar::{Recent, bar, duration};
+use super::convert;
 use super::json;
 use crate::dataset::Split;
 use crate::dataset::check::{CheckReport, Finding};
@@ -93,6 +94,10 @@ impl Printer {
             Event::Note(text) => {
                 self.clear_progress();
                 writeln!(out, "note: {text}")?;
+            }
+            Event::ConvertPlanned(report) => {
+                self.clear_progress();
+                convert::planned(report, &mut out)?;
             }
             Event::Finished { done, .. } => {
                 self.clear_progress();
@@ -333,12 +338,7 @@ fn finished(done: &CommandDone, out: &mut impl Write) -> io::Result<()> {
             fixed(receipt, &text, out)
         }
         CommandDone::SplitPlanned(plan) => split(plan, out),
-        CommandDone::Converted(report) => {
-            for loss in &report.losses {
-                writeln!(out, "lost: {loss}")?;
-            }
-            writeln!(out, "wrote {} with {} images and {} boxes", report.data_yaml.display(), report.n_images, report.n_labels)
-        }
+        CommandDone::Converted(report) => convert::converted(report, out),
         CommandDone::SampleWritten { out: folder, n_images } => writeln!(out, "wrote {n_images} pictures to {}", folder.display()),
         CommandDone::Trained(summary) => {
             let state = if summary.stopped { "stopped after" } else { "done:" };

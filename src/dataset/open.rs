@@ -94,6 +94,14 @@ pub enum DatasetError {
     NothingToUndo { path: String },
     #[error("the journal {path} is damaged: {reason}")]
     Journal { path: String, reason: String },
+    #[error("{path} is no dataset of a known format; looked for {}", looked_for.join("; "))]
+    NotRecognised { path: String, looked_for: Vec<String> },
+    #[error("cannot read {path}: {reason}")]
+    Foreign { path: String, reason: String },
+    #[error("{format} is only read, not written")]
+    OnlyRead { format: &'static str },
+    #[error("nothing of {path} can be written as {format}")]
+    NothingToWrite { path: String, format: &'static str },
     #[error("cancelled")]
     Cancelled,
 }
@@ -139,6 +147,10 @@ impl DatasetError {
             Self::Split { .. } => "give shares from 0 to 1 that are less than 1 together, such as `--val 0.2 --test 0.1`",
             Self::NothingToUndo { .. } => "only what Boxwright changed can be undone",
             Self::Journal { .. } => "the label files were not touched; the journal can be read with a text editor",
+            Self::NotRecognised { .. } => "give the folder that holds the labels and the images, or say the format with `--from`",
+            Self::Foreign { .. } => "the file is damaged or of another format; export it again, or say the format with `--from`",
+            Self::OnlyRead { .. } => "`boxwright convert --help` lists the formats that are written",
+            Self::NothingToWrite { .. } => "see the lines above it for why each image is left out; `--dry-run` tells them alone",
             Self::Cancelled => return None,
         };
         Some(hint.to_owned())

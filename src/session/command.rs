@@ -12,6 +12,7 @@ use super::settings::{EditorSettings, KeySettings, ThemeChoice};
 use super::tiles::TileKey;
 use crate::dataset::Split;
 use crate::dataset::class_edit::ClassEdit;
+use crate::dataset::convert::ConvertRequest;
 use crate::dataset::edit::Edit;
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::split::SplitOptions;
@@ -82,10 +83,7 @@ pub enum Command {
         image: usize,
         resolution: Resolution,
     },
-    ConvertToYolo {
-        source: PathBuf,
-        out: PathBuf,
-    },
+    Convert(ConvertRequest),
     Sample {
         out: PathBuf,
         options: SampleOptions,
@@ -225,7 +223,7 @@ impl Command {
             Self::Fix { .. } => JobKind::Fix,
             Self::Undo { .. } => JobKind::Undo,
             Self::Count { .. } => JobKind::Count,
-            Self::ConvertToYolo { .. } => JobKind::Convert,
+            Self::Convert(_) => JobKind::Convert,
             Self::Sample { .. } | Self::OpenSample => JobKind::Sample,
             Self::Train(_) | Self::Resume(_) | Self::Sweep(_) => JobKind::Train,
             Self::Follow { .. } => JobKind::Follow,

@@ -87,6 +87,8 @@ pub enum Event {
         names: Arc<Vec<String>>,
         result: Box<PictureResult>,
     },
+    /// What a conversion will write and lose; comes before it writes.
+    ConvertPlanned(ConvertReport),
     /// Something worth telling that stops nothing.
     Note(String),
     /// The last event of a job that went well.

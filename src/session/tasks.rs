@@ -21,6 +21,7 @@ use super::prelabel;
 use super::training;
 use crate::dataset::check;
 use crate::dataset::convert;
+use crate::dataset::convert::ConvertReport;
 use crate::dataset::distribution;
 use crate::dataset::distribution::Counted;
 use crate::dataset::fix;
@@ -83,9 +84,9 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         }
         Command::Count { images, training_side } => count(images, training_side, inputs),
         Command::PlanSplit(options) => plan_split(&options, inputs, context),
-        Command::ConvertToYolo { source, out } => {
-            let dataset = Dataset::open(&source)?;
-            Ok(CommandDone::Converted(convert::to_yolo(&dataset, &out, &check_in)?))
+        Command::Convert(request) => {
+            let mut told = |report: &ConvertReport| context.emit(Event::ConvertPlanned(report.clone()));
+            Ok(CommandDone::Converted(convert::convert(&request, &check_in, &mut told)?))
         }
         Command::Sample { out, options } => {
             sample::write_sample(&out, &options, &check_in)?;

@@ -7,7 +7,11 @@
 
 mod coco;
 pub mod collection;
+mod cvat;
+mod darknet;
 mod json_head;
+mod label_studio;
+mod labelme;
 pub mod loss;
 mod source;
 pub mod target;
@@ -26,8 +30,12 @@ use target::{Naming, Target};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FormatId {
     Yolo,
+    Darknet,
     Coco,
     Voc,
+    Cvat,
+    LabelMe,
+    LabelStudio,
 }
 
 /// How boxes are written.
@@ -47,8 +55,10 @@ pub enum Attributes {
 /// What else a format holds, or needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trait {
-    /// Holds polygons.
+    /// Holds outlines of any number of rings beside a box.
     Outlines,
+    /// Holds a polygon instead of a box.
+    OneRing,
     Scores,
     Tracks,
     /// Tells an image that nobody labelled from a background image.
@@ -88,7 +98,7 @@ pub struct FormatInfo {
 }
 
 /// All formats, in the order in which they are looked for: what leaves the least doubt first.
-pub static FORMATS: [FormatInfo; 3] = [
+pub static FORMATS: [FormatInfo; 7] = [
     FormatInfo {
         id: FormatId::Yolo,
         name: "yolo",
@@ -101,6 +111,19 @@ pub static FORMATS: [FormatInfo; 3] = [
         recognise: yolo::recognise,
         read: yolo::read,
         write: Some(yolo::write),
+    },
+    FormatInfo {
+        id: FormatId::Darknet,
+        name: "darknet",
+        title: "Darknet",
+        looked_for: "a .data file with `names =` and `train =`",
+        units: Units::Fractions,
+        attributes: Attributes::Only(&[]),
+        traits: &[Trait::Unlabelled],
+        naming: Some(Naming::PerSplit),
+        recognise: darknet::recognise,
+        read: darknet::read,
+        write: Some(darknet::write),
     },
     FormatInfo {
         id: FormatId::Coco,
@@ -116,6 +139,19 @@ pub static FORMATS: [FormatInfo; 3] = [
         write: Some(coco::write),
     },
     FormatInfo {
+        id: FormatId::Cvat,
+        name: "cvat",
+        title: "CVAT",
+        looked_for: "an XML file with <annotations>",
+        units: Units::Pixels,
+        attributes: Attributes::All,
+        traits: &[Trait::OneRing, Trait::Scores, Trait::Tracks, Trait::ByName, Trait::NamesAllClasses, Trait::StatesSize],
+        naming: Some(Naming::PerSplit),
+        recognise: cvat::recognise,
+        read: cvat::read,
+        write: Some(cvat::write),
+    },
+    FormatInfo {
         id: FormatId::Voc,
         name: "voc",
         title: "Pascal VOC",
@@ -127,6 +163,32 @@ pub static FORMATS: [FormatInfo; 3] = [
         recognise: voc::recognise,
         read: |source, files| Ok(voc::read(source, files)),
         write: Some(voc::write),
+    },
+    FormatInfo {
+        id: FormatId::LabelMe,
+        name: "labelme",
+        title: "LabelMe",
+        looked_for: "JSON objects with `shapes`",
+        units: Units::Pixels,
+        attributes: Attributes::All,
+        traits: &[Trait::OneRing, Trait::Scores, Trait::Tracks, Trait::Unlabelled, Trait::ByName, Trait::NamesAllClasses],
+        naming: Some(Naming::PerSplit),
+        recognise: labelme::recognise,
+        read: |source, files| Ok(labelme::read(source, files)),
+        write: Some(labelme::write),
+    },
+    FormatInfo {
+        id: FormatId::LabelStudio,
+        name: "labelstudio",
+        title: "Label Studio",
+        looked_for: "a JSON list of tasks with `data` and `annotations`, or with `rectanglelabels`",
+        units: Units::Fractions,
+        attributes: Attributes::Only(&[]),
+        traits: &[Trait::OneRing, Trait::Unlabelled, Trait::ByName, Trait::NamesAllClasses, Trait::StatesSize],
+        naming: Some(Naming::PerSplit),
+        recognise: label_studio::recognise,
+        read: label_studio::read,
+        write: Some(label_studio::write),
     },
 ];
 

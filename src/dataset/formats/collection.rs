@@ -118,6 +118,13 @@ impl Object {
         }
     }
 
+    /// The outline in pixels where it is one ring that the box encloses, so that it alone says both.
+    pub fn ring(&self, size: Option<Size>) -> Option<Vec<[f64; 2]>> {
+        let [ring] = &self.outline_pixels(size)[..] else { return None };
+        let (around, corners) = (enclosing(ring.iter())?, self.pixels(size)?);
+        around.iter().zip(corners).all(|(a, b)| (a - b).abs() < 0.01).then(|| ring.clone())
+    }
+
     pub fn attribute(&self, key: &str) -> Option<&str> {
         self.attributes.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }

@@ -56,9 +56,13 @@ pub fn losses(collection: &mut Collection, format: &FormatInfo) -> Vec<Loss> {
     tell("crowds", n_crowds, format!("regions of many objects (iscrowd) are left out: {title} would take each for one object"));
 
     let objects = || collection.images.iter().flat_map(|image| &image.objects);
-    let n_outlines = objects().filter(|object| !object.outline.is_empty()).count();
-    if !format.has(Trait::Outlines) {
-        tell("polygons", n_outlines, format!("polygons become their enclosing boxes: {title} has boxes only"));
+    let with_outline = || collection.images.iter().flat_map(|image| image.objects.iter().map(move |object| (image, object)));
+    if format.has(Trait::OneRing) {
+        let n = with_outline().filter(|(image, object)| !object.outline.is_empty() && object.ring(image.size).is_none()).count();
+        tell("polygons", n, "outlines of several parts, or with a box of their own, become boxes".to_owned());
+    } else if !format.has(Trait::Outlines) {
+        let n = objects().filter(|object| !object.outline.is_empty()).count();
+        tell("polygons", n, format!("polygons become their enclosing boxes: {title} has boxes only"));
     }
     if !format.has(Trait::Scores) {
         let n = objects().filter(|object| object.score.is_some()).count();

@@ -29,6 +29,8 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// All files that are not hidden, sorted.
     files: Vec<PathBuf>,
+    /// Other files than pictures.
+    others: HashMap<OsString, Vec<usize>>,
     images: Vec<PathBuf>,
     by_name: HashMap<OsString, Vec<usize>>,
 }
@@ -56,7 +58,11 @@ impl Source {
         for (index, image) in images.iter().enumerate() {
             by_name.entry(image.file_name().unwrap_or_default().to_owned()).or_default().push(index);
         }
-        Ok(Self { root, file, files, images, by_name })
+        let mut others: HashMap<OsString, Vec<usize>> = HashMap::new();
+        for (index, path) in files.iter().enumerate().filter(|(_, path)| !is_image_path(path)) {
+            others.entry(path.file_name().unwrap_or_default().to_owned()).or_default().push(index);
+        }
+        Ok(Self { root, file, files, others, images, by_name })
     }
 
     /// The files with an ending, or the one that was given.
@@ -88,15 +94,24 @@ impl Source {
     ///
     /// Of several with that file name the one that shares most folders with `name`, then with `near`, is meant.
     pub fn find_image(&self, name: &str, near: &Path) -> Option<&Path> {
+        self.find(&self.images, &self.by_name, name, near)
+    }
+
+    /// As [`Source::find_image`], of files that are no pictures.
+    pub fn find_file(&self, name: &str, near: &Path) -> Option<&Path> {
+        self.find(&self.files, &self.others, name, near)
+    }
+
+    fn find<'a>(&self, files: &'a [PathBuf], by_name: &HashMap<OsString, Vec<usize>>, name: &str, near: &Path) -> Option<&'a Path> {
         let name = name.split(['?', '#']).next().filter(|_| name.contains("://")).unwrap_or(name).replace('\\', "/");
         let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-        let candidates = self.by_name.get(&OsString::from(*parts.last()?))?;
+        let candidates = by_name.get(&OsString::from(*parts.last()?))?;
         let shared_end = |path: &Path| {
             let found = path.strip_prefix(&self.root).unwrap_or(path).components().rev();
             found.zip(parts.iter().rev()).take_while(|(found, part)| found.as_os_str() == **part).count()
         };
         let shared_start = |path: &Path| path.components().zip(near.components()).take_while(|(a, b)| a == b).count();
-        let best = candidates.iter().map(|&index| &self.images[index]).max_by_key(|path| {
+        let best = candidates.iter().map(|&index| &files[index]).max_by_key(|path| {
             (shared_end(path), shared_start(path), std::cmp::Reverse(path.components().count())) //
         });
         best.map(PathBuf::as_path)

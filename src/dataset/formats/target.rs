@@ -32,6 +32,8 @@ pub struct Placed {
     pub split: Split,
     pub stem: String,
     ending: String,
+    /// The same picture stands in another split already, and both share one folder.
+    pub is_repeated: bool,
 }
 
 impl Placed {
@@ -75,12 +77,12 @@ impl<'a> Target<'a> {
             }
         }
         self.each(|placed, image| {
-            let Some(source) = &image.path else { return Ok(()) };
+            let Some(source) = image.path.as_ref().filter(|_| !placed.is_repeated) else { return Ok(()) };
             let target = self.folder.join(path_of(placed));
             // Links are followed, so that the copy does not depend on where they lead from.
             let source = source.canonicalize().unwrap_or_else(|_| source.clone());
             std::fs::hard_link(&source, &target)
-                .or_else(|_| std::fs::copy(&source, &target).map(drop))
+                .or_else(|_| copy(&source, &target))
                 .map_err(|source| DatasetError::Write { path: target.display().to_string(), source })
         })
     }
@@ -121,6 +123,11 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Copies to a file that does not exist yet: one that does may be a link to the source itself.
+fn copy(source: &Path, target: &Path) -> std::io::Result<()> {
+    std::io::copy(&mut File::open(source)?, &mut File::create_new(target)?).map(drop)
+}
+
 /// Among which images a stem must be the only one of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
@@ -133,6 +140,7 @@ pub enum Naming {
 /// A name for each image that no other image has, also not with other capitals.
 fn place(images: &[ImageRecord], naming: Naming) -> Vec<Placed> {
     let mut taken: HashSet<(Option<Split>, String)> = HashSet::new();
+    let mut known: HashMap<&Path, String> = HashMap::new();
     let mut next: HashMap<(Option<Split>, String), usize> = HashMap::new();
     images
         .iter()
@@ -142,6 +150,10 @@ fn place(images: &[ImageRecord], naming: Naming) -> Vec<Placed> {
             let name = found.unwrap_or_else(|| image.name.rsplit(['/', '\\']).next().unwrap_or_default().into());
             let (stem, ending) = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).unwrap_or((&name, ""));
             let stem = if matches!(stem, "" | "." | "..") { "image" } else { stem };
+            let before = image.path.as_deref().and_then(|path| known.get(path)).filter(|_| naming == Naming::Overall);
+            if let Some(stem) = before {
+                return Placed { split: image.split, stem: stem.clone(), ending: ending.to_owned(), is_repeated: true };
+            }
             let among = (naming == Naming::PerSplit).then_some(image.split);
             let mut unique = stem.to_owned();
             let number = next.entry((among, stem.to_lowercase())).or_insert(2);
@@ -149,7 +161,8 @@ fn place(images: &[ImageRecord], naming: Naming) -> Vec<Placed> {
                 unique = format!("{stem}-{number}");
                 *number += 1;
             }
-            Placed { split: image.split, stem: unique, ending: ending.to_owned() }
+            known.extend(image.path.as_deref().map(|path| (path, unique.clone())));
+            Placed { split: image.split, stem: unique, ending: ending.to_owned(), is_repeated: false }
         })
         .collect()
 }

@@ -159,7 +159,7 @@ pub(super) fn write(target: &Target<'_>) -> Result<PathBuf, DatasetError> {
     }
     target.place_images(|placed| format!("JPEGImages/{}", placed.file_name()))?;
     target.each(|placed, image| {
-        if !image.is_labelled && image.objects.is_empty() {
+        if placed.is_repeated || !image.is_labelled && image.objects.is_empty() {
             return Ok(());
         }
         target.write(&format!("Annotations/{}.xml", placed.stem), &text(target.collection, placed, image))

@@ -1,6 +1,6 @@
 //! Conversion of a dataset from any format to any that is written, with a report of what the target cannot hold.
 //!
-//! In:  a folder or a file of labels, in a format of the table `formats`.
+//! In:  a folder, a zip of one, or a file of labels, in a format of the table `formats`.
 //! Out: first the report; then a new folder in the other format.
 //!
 //! Nothing is mended on the way: boxes outside the image, empty boxes and classes without a name go over as they are, so
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::formats;
 use super::formats::Source;
+use super::formats::archive;
 use super::formats::loss::{self, Loss};
 use super::formats::target::Target;
 use super::open::DatasetError;
@@ -68,7 +69,19 @@ pub fn convert(
         _ => None,
     };
 
-    let source = Source::open(&request.source)?;
+    // Beside the target, so that pictures can be linked from there; gone when this function returns.
+    let unpacked = if archive::is_zip(&request.source) {
+        let parent = out.as_ref().map_or_else(std::env::temp_dir, |out| out.parent.clone());
+        std::fs::create_dir_all(&parent).map_err(failed)?;
+        let folder = tempfile::Builder::new().prefix(".boxwright-").tempdir_in(parent).map_err(failed)?;
+        let inside = folder.path().join("unpacked");
+        std::fs::create_dir(&inside).map_err(failed)?;
+        archive::unpack(&request.source, &inside, check_in)?;
+        Some((folder, inside))
+    } else {
+        None
+    };
+    let source = Source::open(unpacked.as_ref().map_or(&request.source, |(_, inside)| inside))?;
     let found = formats::recognise(&source, request.from)?;
     let mut collection = found.read(&source)?;
     let losses = loss::losses(&mut collection, format);

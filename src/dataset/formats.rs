@@ -5,16 +5,21 @@
 //!
 //! All readers give a `Collection` and all writers take one, so that each format is one file and a row of the table.
 
+pub(super) mod archive;
 mod coco;
 pub mod collection;
 mod cvat;
 mod darknet;
 mod json_head;
+mod kitti;
 mod label_studio;
 mod labelme;
 pub mod loss;
+mod mot;
+mod open_images;
 mod source;
 pub mod target;
+mod via;
 mod voc;
 mod xml;
 mod yolo;
@@ -36,6 +41,10 @@ pub enum FormatId {
     Cvat,
     LabelMe,
     LabelStudio,
+    Via,
+    OpenImages,
+    Mot,
+    Kitti,
 }
 
 /// How boxes are written.
@@ -98,7 +107,7 @@ pub struct FormatInfo {
 }
 
 /// All formats, in the order in which they are looked for: what leaves the least doubt first.
-pub static FORMATS: [FormatInfo; 7] = [
+pub static FORMATS: [FormatInfo; 11] = [
     FormatInfo {
         id: FormatId::Yolo,
         name: "yolo",
@@ -189,6 +198,58 @@ pub static FORMATS: [FormatInfo; 7] = [
         recognise: label_studio::recognise,
         read: label_studio::read,
         write: Some(label_studio::write),
+    },
+    FormatInfo {
+        id: FormatId::Via,
+        name: "via",
+        title: "VIA",
+        looked_for: "a JSON object with images that have `filename` and `regions`",
+        units: Units::Pixels,
+        attributes: Attributes::All,
+        traits: &[],
+        naming: None,
+        recognise: via::recognise,
+        read: via::read,
+        write: None,
+    },
+    FormatInfo {
+        id: FormatId::OpenImages,
+        name: "openimages",
+        title: "OpenImages",
+        looked_for: "a CSV table with `ImageID`, `LabelName` and `XMin`",
+        units: Units::Fractions,
+        attributes: Attributes::All,
+        traits: &[],
+        naming: None,
+        recognise: open_images::recognise,
+        read: open_images::read,
+        write: None,
+    },
+    FormatInfo {
+        id: FormatId::Mot,
+        name: "mot",
+        title: "MOT",
+        looked_for: "text files of `frame,id,left,top,width,height,…`",
+        units: Units::Pixels,
+        attributes: Attributes::All,
+        traits: &[],
+        naming: None,
+        recognise: mot::recognise,
+        read: mot::read,
+        write: None,
+    },
+    FormatInfo {
+        id: FormatId::Kitti,
+        name: "kitti",
+        title: "KITTI",
+        looked_for: "text files of a class and 14 or 15 numbers a row",
+        units: Units::Pixels,
+        attributes: Attributes::All,
+        traits: &[],
+        naming: None,
+        recognise: kitti::recognise,
+        read: |source, files| Ok(kitti::read(source, files)),
+        write: None,
     },
 ];
 

@@ -98,6 +98,8 @@ pub enum DatasetError {
     NotRecognised { path: String, looked_for: Vec<String> },
     #[error("cannot read {path}: {reason}")]
     Foreign { path: String, reason: String },
+    #[error("cannot unpack {path}: {reason}")]
+    Archive { path: String, reason: String },
     #[error("{format} is only read, not written")]
     OnlyRead { format: &'static str },
     #[error("nothing of {path} can be written as {format}")]
@@ -149,6 +151,7 @@ impl DatasetError {
             Self::Journal { .. } => "the label files were not touched; the journal can be read with a text editor",
             Self::NotRecognised { .. } => "give the folder that holds the labels and the images, or say the format with `--from`",
             Self::Foreign { .. } => "the file is damaged or of another format; export it again, or say the format with `--from`",
+            Self::Archive { .. } => "have a look at it, unpack it by hand, and give the folder",
             Self::OnlyRead { .. } => "`boxwright convert --help` lists the formats that are written",
             Self::NothingToWrite { .. } => "see the lines above it for why each image is left out; `--dry-run` tells them alone",
             Self::Cancelled => return None,

@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(found, [car(0.0), car(5.0), car(10.0), car(15.0), car(20.0), vec![], dog.clone(), dog]);
         assert!(read.images.iter().all(|image| image.path.is_some() && image.size == Some(Size::new(64, 32))));
 
-        let far = text.replace("frame=\"4\"", "frame=\"4000000000000\"");
+        let far = text.replace("frame=\"5\"", "frame=\"4000000000000\"");
         let root = folder(&[("annotations.xml", &far)]);
         let told = try_read(root.path()).map_or_else(|error| error.to_string(), |_| String::new());
         assert!(told.contains("too many boxes"), "{told}");

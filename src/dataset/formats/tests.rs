@@ -251,3 +251,27 @@ pub(super) fn damage(folder: &Path, n: usize) -> (usize, usize) {
     }
     (n_read, n_refused)
 }
+
+/// As above, for formats that are only read, and for tracks.
+#[test]
+fn damaged_files_of_the_other_formats_never_panic() {
+    let box_at = |frame: u64| format!("<box frame=\"{frame}\" xtl=\"1\" ytl=\"0\" xbr=\"9\" ybr=\"10\" outside=\"0\" occluded=\"1\"/>");
+    let tracks = format!("<annotations><track id=\"3\" label=\"car\">{}{}</track></annotations>", box_at(0), box_at(5));
+    let via = r#"{"a": {"filename": "a.png", "regions": [{"shape_attributes": {"name": "rect", "x": 1, "y": 2, "width": 3, "height": 4}, "region_attributes": {"c": "x"}}]}}"#;
+    let open_images = "ImageID,LabelName,XMin,XMax,YMin,YMax,IsOccluded\na,/m/01,0.1,0.5,0.2,0.4,1\n";
+    let kitti = "Car 0.25 1 1.85 387.6 181.5 423.8 203.1 1.6 1.8 3.2 -16.5 2.3 58.4 1.5\n";
+    for (name, file, text) in [
+        ("cvat", "x.xml", tracks.as_str()),
+        ("via", "x.json", via),
+        ("openimages", "x.csv", open_images),
+        ("mot", "gt.txt", "1,7,10.5,20,30,40,1,1,0.5\n3,7,12,20,30,40,0,3,1\n"),
+        ("kitti", "a.txt", kitti),
+    ] {
+        let root = folder(&[(file, text)]);
+        png(root.path(), "a.png", 8, 8);
+        assert_eq!(format_of(root.path()), name);
+        let (n_read, n_refused) = damage(root.path(), 3000);
+        eprintln!("{name}: 3000 damaged files, {n_read} read, {n_refused} refused");
+        assert!(n_read > 0, "{name}");
+    }
+}

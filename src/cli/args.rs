@@ -474,7 +474,7 @@ enum BenchArg {
 
 /// Takes the names of the formats, or of those that are written.
 fn format_parser(is_written: bool) -> PossibleValuesParser {
-    let formats = FORMATS.iter().filter(|format| !is_written || format.naming.is_some());
+    let formats = FORMATS.iter().filter(|format| if is_written { format.naming.is_some() } else { !format.looked_for.is_empty() });
     PossibleValuesParser::new(formats.map(|format| PossibleValue::new(format.name).help(format.title)))
 }
 

@@ -24,7 +24,7 @@ mod voc;
 mod xml;
 mod yolo;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::open::DatasetError;
 use collection::Collection;
@@ -39,6 +39,7 @@ pub enum FormatId {
     Coco,
     Voc,
     Cvat,
+    CvatVideo,
     LabelMe,
     LabelStudio,
     Via,
@@ -80,6 +81,8 @@ pub enum Trait {
     NamesAllClasses,
     /// Writes the size of each image.
     StatesSize,
+    /// Images are frames, without names and splits of their own.
+    OneVideo,
 }
 
 /// Reads a collection from the files that told the format.
@@ -93,7 +96,7 @@ pub struct FormatInfo {
     /// As on the command line.
     pub name: &'static str,
     pub title: &'static str,
-    /// What it is recognised by, for the message when nothing is.
+    /// What it is recognised by, for the message when nothing is; nothing where another row reads it.
     pub looked_for: &'static str,
     pub units: Units,
     pub attributes: Attributes,
@@ -107,7 +110,7 @@ pub struct FormatInfo {
 }
 
 /// All formats, in the order in which they are looked for: what leaves the least doubt first.
-pub static FORMATS: [FormatInfo; 11] = [
+pub static FORMATS: [FormatInfo; 12] = [
     FormatInfo {
         id: FormatId::Yolo,
         name: "yolo",
@@ -159,6 +162,19 @@ pub static FORMATS: [FormatInfo; 11] = [
         recognise: cvat::recognise,
         read: cvat::read,
         write: Some(cvat::write),
+    },
+    FormatInfo {
+        id: FormatId::CvatVideo,
+        name: "cvat-video",
+        title: "CVAT video",
+        looked_for: "",
+        units: Units::Pixels,
+        attributes: Attributes::All,
+        traits: &[Trait::OneRing, Trait::Scores, Trait::Tracks, Trait::ByName, Trait::NamesAllClasses, Trait::StatesSize, Trait::OneVideo],
+        naming: Some(Naming::PerSplit),
+        recognise: |_| Vec::new(),
+        read: cvat::read,
+        write: Some(cvat::write_video),
     },
     FormatInfo {
         id: FormatId::Voc,
@@ -291,7 +307,8 @@ pub fn recognise(source: &Source, wanted: Option<FormatId>) -> Result<Found, Dat
             return Ok(Found { format: yolo, files });
         }
     }
-    let looked_for = formats.map(|format| format!("{}: {}", format.title, format.looked_for)).collect();
+    let looked_for =
+        formats.filter(|format| !format.looked_for.is_empty()).map(|format| format!("{}: {}", format.title, format.looked_for)).collect();
     Err(DatasetError::NotRecognised { path: source.file.as_ref().unwrap_or(&source.root).display().to_string(), looked_for })
 }
 
@@ -310,6 +327,12 @@ pub fn write(target: &Target<'_>, format: &FormatInfo) -> Result<PathBuf, Datase
         Some(write) => write(target),
         None => Err(DatasetError::OnlyRead { format: format.title }),
     }
+}
+
+/// The format of a folder that can only be opened after it was converted; `None` where it is YOLO or Pascal VOC.
+pub fn foreign(path: &Path) -> Option<&'static FormatInfo> {
+    let format = recognise(&Source::open(path).ok()?, None).ok()?.format;
+    (!matches!(format.id, FormatId::Yolo | FormatId::Voc | FormatId::Darknet)).then_some(format)
 }
 
 /// The format with this name.

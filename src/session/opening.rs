@@ -12,11 +12,12 @@ use super::job::JobContext;
 use super::prelabel;
 use super::tasks::{Done, go_on};
 use crate::dataset::Dataset;
+use crate::dataset::formats;
 use crate::dataset::index::Index;
 
 /// Opens the dataset at a path, and reads all of it.
 pub(super) fn open(path: &Path, state_dir: &Path, context: &JobContext) -> Done {
-    let dataset = Arc::new(Dataset::open(path)?);
+    let dataset = Arc::new(dataset_at(path)?);
     for note in &dataset.notes {
         go_on(context.emit(Event::Note(note.clone())))?;
     }
@@ -33,10 +34,29 @@ pub(super) fn open(path: &Path, state_dir: &Path, context: &JobContext) -> Done 
 pub(super) fn read_labels(path: &Path, open: Option<&Arc<Dataset>>, state_dir: &Path, context: &JobContext) -> Done {
     let dataset = match open.filter(|dataset| dataset.source == path) {
         Some(dataset) => dataset.clone(),
-        None => Arc::new(Dataset::open(path)?),
+        None => Arc::new(dataset_at(path)?),
     };
     read(&dataset, state_dir, context)?;
     Ok(CommandDone::Opened)
+}
+
+/// Opens the dataset at a path; one of another format is told by name, instead of as images without labels.
+///
+/// # Errors
+/// As [`Dataset::open`], and for formats that must be converted first, with the command that does it.
+pub(super) fn dataset_at(path: &Path) -> Result<Dataset, Failure> {
+    let opened = Dataset::open(path);
+    let is_sure = opened.as_ref().is_ok_and(|dataset| {
+        dataset.source.is_file() || dataset.images.iter().any(|image| image.label_path.is_file()) //
+    });
+    let foreign = if is_sure { None } else { formats::foreign(path) };
+    match foreign {
+        Some(format) => Err(Failure::mendable(
+            format!("{} is a dataset in the format {}, which must be converted first", path.display(), format.title),
+            Some(format!("`boxwright convert {} NEW_FOLDER` writes it as YOLO", path.display())),
+        )),
+        None => Ok(opened?),
+    }
 }
 
 fn read(dataset: &Arc<Dataset>, state_dir: &Path, context: &JobContext) -> Result<(), Failure> {

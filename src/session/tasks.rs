@@ -211,7 +211,7 @@ fn compare_runs(dirs: &[PathBuf], context: &JobContext) -> Done {
 
 fn dataset_of(path: Option<&Path>, inputs: &Inputs) -> Result<Arc<Dataset>, Failure> {
     match (path, inputs.dataset()) {
-        (Some(path), _) => Ok(Arc::new(Dataset::open(path)?)),
+        (Some(path), _) => Ok(Arc::new(opening::dataset_at(path)?)),
         (None, Some(dataset)) => Ok(dataset.clone()),
         (None, None) => Err(no_dataset()),
     }

@@ -1,12 +1,12 @@
 //! CVAT XML: "for images 1.1" with boxes below images, "for video 1.1" with tracks over frames.
 //!
 //! In:  such a file. Frames between two keyframes are interpolated, `outside` ends a stretch, frames count from 0.
-//! Out: the collection; or `annotations.xml` (images 1.1) and `images/SPLIT`.
+//! Out: the collection; or `annotations.xml` and `images/SPLIT`, or for a video `images/frame_000000.jpg` and so on.
 //!
 //! A box with a rotation becomes the outline of its four corners. What is neither box nor polygon is counted, not read.
 //! A score and a track id are attributes, as other tools write them here. Source: CVAT's description of the format.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -383,14 +383,7 @@ pub(super) fn write(target: &Target<'_>) -> Result<PathBuf, DatasetError> {
     target.write_with("annotations.xml", |file| {
         use std::io::Write as _;
         let collection = target.collection;
-        let mut text =
-            "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<annotations>\n  <version>1.1</version>\n  <meta><task><labels>\n".to_owned();
-        let unnamed = collection.unnamed_classes().into_iter().map(|class| collection.class_name(class));
-        for name in collection.names.iter().cloned().chain(unnamed) {
-            writeln!(text, "    <label><name>{}</name><attributes></attributes></label>", xml::text(&name)).ok();
-        }
-        text += "  </labels></task></meta>\n";
-        file.write_all(text.as_bytes())?;
+        file.write_all(meta(collection, "").as_bytes())?;
         for (number, placed, image) in target.images() {
             let (width, height) = image.size.map_or((0, 0), |size| (size.width, size.height));
             let subset = match placed.split {
@@ -401,7 +394,8 @@ pub(super) fn write(target: &Target<'_>) -> Result<PathBuf, DatasetError> {
             let name = xml::text(&placed.file_name());
             writeln!(file, "  <image id=\"{number}\" name=\"{name}\" subset=\"{subset}\" width=\"{width}\" height=\"{height}\">")?;
             for object in &image.objects {
-                file.write_all(shape_text(collection, image, object).as_bytes())?;
+                let label = xml::text(&collection.class_name(object.class));
+                file.write_all(shape_text(image, object, &format!("label=\"{label}\" source=\"manual\""), object.track).as_bytes())?;
             }
             file.write_all(b"  </image>\n")?;
         }
@@ -410,11 +404,70 @@ pub(super) fn write(target: &Target<'_>) -> Result<PathBuf, DatasetError> {
     Ok(PathBuf::from("annotations.xml"))
 }
 
-fn shape_text(collection: &Collection, image: &ImageRecord, object: &Object) -> String {
+/// Writes a video: objects of one class and track id are one track, every other object is a track of one frame.
+pub(super) fn write_video(target: &Target<'_>) -> Result<PathBuf, DatasetError> {
+    target.place_images(|placed| format!("images/frame_{:06}.{}", placed.number, placed.ending))?;
+    let collection = target.collection;
+    let mut by_id: BTreeMap<(i64, i64), BTreeMap<usize, &Object>> = BTreeMap::new();
+    let mut tracks: Vec<(Option<i64>, BTreeMap<usize, &Object>)> = Vec::new();
+    for (frame, _, image) in target.images() {
+        for object in &image.objects {
+            match object.track.map(|track| by_id.entry((track, object.class)).or_default()) {
+                Some(track) if !track.contains_key(&frame) => drop(track.insert(frame, object)),
+                _ => tracks.push((None, BTreeMap::from([(frame, object)]))),
+            }
+        }
+    }
+    let mut taken: BTreeSet<i64> = BTreeSet::new();
+    let of_ids = by_id.into_iter().filter(|(_, frames)| !frames.is_empty());
+    let of_ids: Vec<_> = of_ids.map(|((id, _), frames)| (Some(id).filter(|&id| taken.insert(id)), frames)).collect();
+    let n_frames = collection.images.len();
+    let size = collection.images.iter().find_map(|image| image.size).map_or((0, 0), |size| (size.width, size.height));
+    let task = format!("<size>{n_frames}</size><original_size><width>{}</width><height>{}</height></original_size>", size.0, size.1);
+    target.write_with("annotations.xml", |file| {
+        use std::io::Write as _;
+        file.write_all(meta(collection, &task).as_bytes())?;
+        let mut next = 0;
+        for (id, frames) in of_ids.iter().chain(&tracks) {
+            let id = id.unwrap_or_else(|| {
+                while !taken.insert(next) {
+                    next += 1;
+                }
+                next
+            });
+            let class = frames.values().next().map_or(0, |object| object.class);
+            writeln!(file, "  <track id=\"{id}\" label=\"{}\" source=\"manual\">", xml::text(&collection.class_name(class)))?;
+            for (&frame, &object) in frames {
+                let place = |frame: usize, outside: u8| format!("frame=\"{frame}\" keyframe=\"1\" outside=\"{outside}\"");
+                let image = &collection.images[frame];
+                file.write_all(shape_text(image, object, &place(frame, 0), None).as_bytes())?;
+                if frame + 1 < n_frames && !frames.contains_key(&(frame + 1)) {
+                    file.write_all(shape_text(image, object, &place(frame + 1, 1), None).as_bytes())?;
+                }
+            }
+            file.write_all(b"  </track>\n")?;
+        }
+        file.write_all(b"</annotations>\n")
+    })?;
+    Ok(PathBuf::from("annotations.xml"))
+}
+
+/// What stands before the images or tracks.
+fn meta(collection: &Collection, task: &str) -> String {
+    let head = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<annotations>\n  <version>1.1</version>\n";
+    let mut text = format!("{head}  <meta><task>{task}<labels>\n");
+    let unnamed = collection.unnamed_classes().into_iter().map(|class| collection.class_name(class));
+    for name in collection.names.iter().cloned().chain(unnamed) {
+        writeln!(text, "    <label><name>{}</name><attributes></attributes></label>", xml::text(&name)).ok();
+    }
+    text + "  </labels></task></meta>\n"
+}
+
+/// A box or polygon with these fields; `track` becomes an attribute.
+fn shape_text(image: &ImageRecord, object: &Object, fields: &str, track: Option<i64>) -> String {
     let Some([x1, y1, x2, y2]) = object.pixels(image.size) else { return String::new() };
-    let label = xml::text(&collection.class_name(object.class));
     let occluded = u8::from(object.is("occluded"));
-    let common = format!("label=\"{label}\" source=\"manual\" occluded=\"{occluded}\" z_order=\"0\"");
+    let common = format!("{fields} occluded=\"{occluded}\" z_order=\"0\"");
     let (kind, place) = match object.ring(image.size) {
         Some(ring) => {
             let points: Vec<String> = ring.iter().map(|[x, y]| format!("{x},{y}")).collect();
@@ -425,7 +478,7 @@ fn shape_text(collection: &Collection, image: &ImageRecord, object: &Object) -> 
     let mut text = format!("    <{kind} {common} {place}>\n");
     let mut attributes: Vec<(&str, String)> =
         object.attributes.iter().filter(|(key, _)| key != "occluded").map(|(key, value)| (key.as_str(), value.clone())).collect();
-    attributes.extend(object.track.map(|track| ("track_id", track.to_string())));
+    attributes.extend(track.map(|track| ("track_id", track.to_string())));
     attributes.extend(object.score.map(|score| ("score", score.to_string())));
     for (key, value) in attributes {
         writeln!(text, "      <attribute name=\"{}\">{}</attribute>", xml::text(key), xml::text(&value)).ok();

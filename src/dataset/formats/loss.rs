@@ -125,7 +125,10 @@ pub fn losses(collection: &mut Collection, format: &FormatInfo) -> Vec<Loss> {
         let names: Vec<String> = unnamed.iter().take(4).map(|&class| collection.class_name(class)).collect();
         tell("unnamed-classes", n, format!("objects have a class number without a name; {title} calls them {}", names.join(", ")));
     }
-    if let Some(naming) = format.naming {
+    if format.has(Trait::OneVideo) {
+        let what = "images become the frames of one video, in this order, without their names and splits";
+        tell("names", collection.images.len(), what.to_owned());
+    } else if let Some(naming) = format.naming {
         tell("renamed", target::n_renamed(collection, naming), "images get another name, since two have the same".to_owned());
     }
     let n_missing = collection.images.iter().filter(|image| image.path.is_none()).count();

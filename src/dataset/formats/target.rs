@@ -29,9 +29,11 @@ pub struct Target<'a> {
 /// What an image is called in the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
+    /// Its place among all images.
+    pub number: usize,
     pub split: Split,
     pub stem: String,
-    ending: String,
+    pub ending: String,
     /// The same picture stands in another split already, and both share one folder.
     pub is_repeated: bool,
 }
@@ -144,7 +146,8 @@ fn place(images: &[ImageRecord], naming: Naming) -> Vec<Placed> {
     let mut next: HashMap<(Option<Split>, String), usize> = HashMap::new();
     images
         .iter()
-        .map(|image| {
+        .enumerate()
+        .map(|(number, image)| {
             // The file's own name, where there is one: a label file may call it differently.
             let found = image.path.as_ref().map(|path| path.file_name().unwrap_or_default().to_string_lossy());
             let name = found.unwrap_or_else(|| image.name.rsplit(['/', '\\']).next().unwrap_or_default().into());
@@ -152,17 +155,17 @@ fn place(images: &[ImageRecord], naming: Naming) -> Vec<Placed> {
             let stem = if matches!(stem, "" | "." | "..") { "image" } else { stem };
             let before = image.path.as_deref().and_then(|path| known.get(path)).filter(|_| naming == Naming::Overall);
             if let Some(stem) = before {
-                return Placed { split: image.split, stem: stem.clone(), ending: ending.to_owned(), is_repeated: true };
+                return Placed { number, split: image.split, stem: stem.clone(), ending: ending.to_owned(), is_repeated: true };
             }
             let among = (naming == Naming::PerSplit).then_some(image.split);
             let mut unique = stem.to_owned();
-            let number = next.entry((among, stem.to_lowercase())).or_insert(2);
+            let suffix = next.entry((among, stem.to_lowercase())).or_insert(2);
             while !taken.insert((among, unique.to_lowercase())) {
-                unique = format!("{stem}-{number}");
-                *number += 1;
+                unique = format!("{stem}-{suffix}");
+                *suffix += 1;
             }
             known.extend(image.path.as_deref().map(|path| (path, unique.clone())));
-            Placed { split: image.split, stem: unique, ending: ending.to_owned(), is_repeated: false }
+            Placed { number, split: image.split, stem: unique, ending: ending.to_owned(), is_repeated: false }
         })
         .collect()
 }

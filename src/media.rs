@@ -3,9 +3,12 @@
 mod baseline_jpeg;
 pub mod chart;
 pub mod color;
+mod container;
 pub mod decode;
 pub mod draw;
 pub mod encode;
+pub mod fingerprint;
+pub mod inspect;
 mod reduced_jpeg;
 pub mod resize;
 pub mod warp;

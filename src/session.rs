@@ -60,6 +60,7 @@ use crate::dataset::check::CheckReport;
 use crate::dataset::edit::Mark;
 use crate::dataset::facts::ImageFacts;
 use crate::dataset::fix::Receipt;
+use crate::dataset::image_check::Depth;
 use crate::dataset::split::SplitPlan;
 use crate::dataset::{Dataset, Label};
 use crate::export::ExportReport;
@@ -513,12 +514,13 @@ impl Session {
             self.notice(&Failure::mendable(text, Some("wait for it or stop it first".to_owned())));
             return;
         }
+        let images = self.report.as_ref().map(|report| report.images.clone());
         self.prepare(&command);
         let id = JobId(self.next_id);
         self.next_id += 1;
         let open = self.dataset.clone();
         let (state_dir, sample_dir, orders) = (self.settings.state_dir.clone(), self.settings.sample_dir(), self.orders.1.clone());
-        let inputs = tasks::Inputs { open, state_dir, sample_dir, orders };
+        let inputs = tasks::Inputs { open, state_dir, sample_dir, images, orders };
         let wake = if matches!(kind, JobKind::Train | JobKind::Follow) { &self.calm_wake } else { &self.wake };
         match RunningJob::start(id, kind, self.sender.clone(), wake.clone(), move |context| tasks::run(command, &inputs, context)) {
             Ok(job) => {
@@ -707,12 +709,17 @@ impl Session {
         self.run.get_or_insert_default().summary = Some(summary.clone());
     }
 
+    /// How closely the last check looked at images; a further one does the same.
+    fn checked_depth(&self) -> Depth {
+        self.report.as_ref().map_or_else(Depth::default, |report| report.images.depth)
+    }
+
     /// Labels changed on disk: read them again and check once more.
     fn read_again(&mut self) {
         if let Some(open) = &self.dataset {
             let source = open.dataset.source.clone();
             self.start_job(Command::ReadLabels(source));
-            self.start_job(Command::Check { path: None });
+            self.start_job(Command::Check { path: None, images: self.checked_depth() });
         }
     }
 

@@ -12,6 +12,7 @@ use crate::dataset::Split;
 use crate::dataset::convert::{ConvertRequest, FormatId};
 use crate::dataset::formats;
 use crate::dataset::formats::FORMATS;
+use crate::dataset::image_check::Depth;
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::split::SplitOptions;
 use crate::detect::DetectOptions;
@@ -99,6 +100,9 @@ enum Task {
     Check {
         /// data.yaml, or a dataset folder (YOLO or Pascal VOC)
         dataset: PathBuf,
+        /// Decode every image, too, and compare their pixels
+        #[arg(long)]
+        images: bool,
         #[arg(long)]
         json: bool,
     },
@@ -519,7 +523,10 @@ impl Args {
                 let edits = Edits::of_classes(&rename, &merge, &delete, &add, with_boxes, renumber)?;
                 return Ok(Wish::Edit { dataset, edits, json });
             }
-            Task::Check { dataset, json } => (Command::Check { path: Some(dataset) }, json),
+            Task::Check { dataset, images, json } => {
+                let images = if images { Depth::Pixels } else { Depth::Header };
+                (Command::Check { path: Some(dataset), images }, json)
+            }
             Task::Fix { dataset, dry_run, json } => (Command::Fix { path: Some(dataset), dry_run }, json),
             Task::Undo { dataset, json } => (Command::Undo { path: Some(dataset) }, json),
             Task::Convert { source, out, to, from, dry_run, json } => {

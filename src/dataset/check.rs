@@ -3,25 +3,31 @@
 //! In:  an open dataset.
 //! Out: findings: those of the dataset as a whole, then by image and line, then files that belong to nothing.
 //!
-//! Each label file is parsed once and each image decoded once, in parallel. The verdicts on rows are those of the parser
-//! that training reads with, so a row is told here exactly when training changes or drops it. Never writes.
+//! Each label file is parsed once and each image looked at once, in parallel: its header, or all of its pixels. The verdicts on rows are
+//! those of the parser that training reads with, so a row is told here exactly when training changes or drops it. Never writes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::data_yaml::DataYaml;
+use super::dataset_check::Whole;
+use super::image_check;
+use super::image_check::Depth;
+use super::image_check::ImageLooks;
+use super::label::Label;
 use super::label::Split;
 use super::layout;
+use super::leakage;
 use super::open::{self, Dataset, DatasetError, Format};
 use super::parse::{Row, Verdict};
 pub use super::rule::{Fixability, Rule, Severity};
-use crate::geom::Size;
 use crate::geom::Xywhn;
 use crate::media::decode;
 
@@ -45,6 +51,22 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// About an image of the dataset.
+    pub(super) fn of_image(dataset: &Dataset, image: usize, rule: Rule, severity: Severity, message: String) -> Self {
+        Self { image: Some(image), ..Self::of_file(dataset, &dataset.images[image].path, rule, severity, message) }
+    }
+
+    /// About a file.
+    pub(super) fn of_file(dataset: &Dataset, path: &Path, rule: Rule, severity: Severity, message: String) -> Self {
+        let fix = rule.info().fix;
+        Self { rule, severity, fix, file: dataset.relative(path), image: None, line: None, bbox: None, message }
+    }
+
+    /// About the dataset as a whole.
+    pub(super) fn of_dataset(dataset: &Dataset, rule: Rule, severity: Severity, message: String) -> Self {
+        Self::of_file(dataset, &dataset.source, rule, severity, message)
+    }
+
     /// As a line of `--json`: event, rule, severity, file, line, box (cx, cy, w, h), message, fix. Absent ones are left out.
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -78,6 +100,8 @@ pub struct CheckReport {
     pub n_images: usize,
     pub n_label_files: usize,
     pub n_rows: usize,
+    /// What was found out about each image, which spares the next check from looking again.
+    pub images: Arc<ImageLooks>,
 }
 
 impl CheckReport {
@@ -97,18 +121,32 @@ impl CheckReport {
     }
 }
 
-/// Checks every label row and decodes every image. `check_in(done, total)` reports progress and may stop it.
+/// Checks every label row, and images by their headers. `check_in(done, total)` reports progress and may stop it.
 ///
 /// # Errors
 /// `Cancelled` only: whatever is wrong with a file is a finding.
 pub fn check(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Result<CheckReport, DatasetError> {
+    check_to(dataset, Depth::Header, None, check_in)
+}
+
+/// As [`check`], with images looked at as closely as `depth` says; what `known` tells of unchanged images is taken over.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_to(
+    dataset: &Dataset,
+    depth: Depth,
+    known: Option<&ImageLooks>,
+    check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Result<CheckReport, DatasetError> {
     let groups = open::by_label_file(dataset);
-    let total = groups.len() as u64;
+    let total = (dataset.images.len() + groups.len()) as u64;
     let done = AtomicU64::new(0);
+    let looks = image_check::look_at_all(dataset, depth, known, &|| check_in(done.fetch_add(1, Ordering::Relaxed) + 1, total))?;
     let files: Vec<FileReport> = groups
         .par_iter()
         .map(|(label_path, images)| {
-            let report = check_file(dataset, label_path, images);
+            let report = check_file(dataset, label_path, images, &looks);
             match check_in(done.fetch_add(1, Ordering::Relaxed) + 1, total) {
                 ControlFlow::Continue(()) => Ok(report),
                 ControlFlow::Break(()) => Err(DatasetError::Cancelled),
@@ -118,6 +156,15 @@ pub fn check(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> 
 
     let mut report = CheckReport { findings: about_the_whole(dataset), n_images: dataset.images.len(), ..CheckReport::default() };
     let mut n_unlabelled: HashMap<Split, usize> = HashMap::new();
+    let mut labels: Vec<&[Label]> = vec![&[]; dataset.images.len()];
+    for ((_, images), file) in groups.iter().zip(&files) {
+        for &image in images {
+            labels[image] = &file.labels;
+        }
+    }
+    let of_dataset = Whole { dataset, labels: &labels, looks: &looks }.findings();
+    let leaks = leakage::findings(dataset, &labels, &looks, &|_, _| check_in(total, total))?;
+    report.findings.extend(of_dataset.into_iter().chain(leaks));
     for ((_, images), mut file) in groups.iter().zip(files) {
         report.n_label_files += usize::from(file.exists);
         report.n_rows += file.n_rows;
@@ -133,9 +180,10 @@ pub fn check(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> 
         if let Some(n) = n_unlabelled.get(&split) {
             let of = dataset.split(split).count();
             let message = format!("{n} of {of} images in {} have no label file; they count as background", split.name());
-            report.findings.push(whole(dataset, Rule::ImageWithoutLabel, Severity::Info, message));
+            report.findings.push(Finding::of_dataset(dataset, Rule::ImageWithoutLabel, Severity::Info, message));
         }
     }
+    report.images = Arc::new(looks);
     Ok(report)
 }
 
@@ -143,11 +191,13 @@ pub fn check(dataset: &Dataset, check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> 
 #[derive(Default)]
 struct FileReport {
     findings: Vec<Finding>,
+    /// That training uses.
+    labels: Vec<Label>,
     exists: bool,
     n_rows: usize,
 }
 
-fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize]) -> FileReport {
+fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize], looks: &ImageLooks) -> FileReport {
     let mut report = FileReport::default();
     let mut size = None;
     let mut seen: Vec<&Path> = Vec::new();
@@ -157,19 +207,10 @@ fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize]) -> FileRep
             continue; // the same image in two splits
         }
         seen.push(path);
-        match image_size(path) {
-            Ok(found) => size = size.or(Some(found)),
-            Err(message) => report.findings.push(Finding {
-                rule: Rule::ImageUnreadable,
-                severity: Severity::Error,
-                fix: Fixability::None,
-                file: dataset.relative(path),
-                image: Some(index),
-                line: None,
-                bbox: None,
-                message,
-            }),
-        }
+        let Some(look) = looks.get(path) else { continue };
+        size = size.or(look.size);
+        let faults = look.faults.iter();
+        report.findings.extend(faults.map(|fault| Finding::of_image(dataset, index, fault.rule, fault.severity, fault.message.clone())));
     }
 
     let image = images[0];
@@ -197,6 +238,7 @@ fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize]) -> FileRep
     };
     report.exists = true;
     report.n_rows = labels.rows.len();
+    report.labels = if labels.problem.is_some() { Vec::new() } else { labels.labels().collect() };
     report.findings.extend(labels.problem.map(|problem| unreadable(format!("the file {problem}"))));
 
     let mut rows = labels.rows.iter().filter_map(|row| {
@@ -210,23 +252,6 @@ fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize]) -> FileRep
         last.message = format!("{}; and {n_more} more findings in this file", last.message);
     }
     report
-}
-
-/// The size of an image that decodes from end to end, or what is wrong with it.
-fn image_size(path: &Path) -> Result<Size, String> {
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("the image does not exist".to_owned()),
-        Err(error) => return Err(format!("the image cannot be read: {error}")),
-        Ok(metadata) if metadata.len() == 0 => return Err("the image file is empty (0 bytes)".to_owned()),
-        Ok(_) => {}
-    }
-    decode::decode(path).map(|picture| picture.size).map_err(|error| match error {
-        crate::media::MediaError::Decode { reason, .. } => format!("the image cannot be decoded: {reason}"),
-        other => {
-            let cause = std::error::Error::source(&other).map(|cause| format!(": {cause}")).unwrap_or_default();
-            format!("{other}{cause}")
-        }
-    })
 }
 
 type Judged = (Rule, Severity, Fixability, Option<Xywhn>, String);
@@ -250,23 +275,17 @@ fn judged(row: &Row) -> Option<Judged> {
     }
 }
 
-/// A finding about the dataset as a whole.
-fn whole(dataset: &Dataset, rule: Rule, severity: Severity, message: String) -> Finding {
-    let fix = rule.info().fix;
-    Finding { rule, severity, fix, file: dataset.relative(&dataset.source), image: None, line: None, bbox: None, message }
-}
-
 fn about_the_whole(dataset: &Dataset) -> Vec<Finding> {
     let mut findings = Vec::new();
     let declared = if dataset.format == Format::Yolo && dataset.source.is_file() { DataYaml::read(&dataset.source).ok() } else { None };
     if let Some(n) = declared.and_then(|yaml| yaml.n_classes).filter(|&n| n != dataset.names.len()) {
         let message = format!("nc is {n}, but there are {} names; the names count", dataset.names.len());
-        findings.push(whole(dataset, Rule::NamesCount, Severity::Warning, message));
+        findings.push(Finding::of_dataset(dataset, Rule::NamesCount, Severity::Warning, message));
     }
     for (split, severity) in [(Split::Train, Severity::Error), (Split::Val, Severity::Warning)] {
         if dataset.split(split).next().is_none() {
             let message = format!("there are no images in {}", split.name());
-            findings.push(whole(dataset, Rule::EmptySplit, severity, message));
+            findings.push(Finding::of_dataset(dataset, Rule::EmptySplit, severity, message));
         }
     }
     findings
@@ -299,7 +318,7 @@ fn labels_without_image(dataset: &Dataset) -> Vec<Finding> {
                 (false, _) => format!("no image is called {:?}", stem.to_string_lossy()),
             };
             findings.push(Finding {
-                rule: Rule::LabelWithoutImage,
+                rule: if has_image { Rule::LabelEnding } else { Rule::LabelWithoutImage },
                 severity: Severity::Warning,
                 fix: Fixability::Ask,
                 file: dataset.relative(&path),
@@ -404,11 +423,11 @@ mod tests {
             ("images/other/unused.jpg", ""),
         ]);
         png(root.path(), "images/train/good.png", 40, 20);
-        png(root.path(), "images/train/upper.png", 40, 20);
+        png(root.path(), "images/train/upper.png", 40, 21);
         let mut expected = vec![
             "names-count warning none data.yaml",
             "empty-split warning none data.yaml",
-            "image-unreadable error none images/train/empty.png",
+            "image-empty error none images/train/empty.png",
             "out-of-range warning auto labels/train/good.txt:2",
             "wrong-field-count error none labels/train/good.txt:3",
             "class-outside-names error ask labels/train/good.txt:4",
@@ -418,7 +437,7 @@ mod tests {
             "image-unreadable error none images/train/text.jpg",
             "label-unreadable error none labels/train/text.txt",
             "label-without-image warning ask labels/train/gone.txt",
-            "label-without-image warning ask labels/train/upper.TXT",
+            "label-ending warning ask labels/train/upper.TXT",
             "image-without-label info none data.yaml",
         ];
         let findings = found(root.path());
@@ -433,8 +452,8 @@ mod tests {
             ("train/labels/a.txt", "0 .5 .5 .2 .2\n"),
             ("val/labels/b.txt", ""),
         ]);
-        png(root.path(), "train/images/a.png", 8, 8);
-        png(root.path(), "val/images/b.png", 8, 8);
+        png(root.path(), "train/images/a.png", 12, 12);
+        png(root.path(), "val/images/b.png", 12, 13);
         assert_eq!(found(root.path()), [""; 0]);
         let report = check(&Dataset::open(root.path()).unwrap(), &never()).unwrap();
         assert_eq!((report.n_images, report.n_label_files, report.n_rows, report.n_errors()), (2, 2, 1, 0));
@@ -452,7 +471,7 @@ mod tests {
             ("Annotations/c.xml", &annotation("")),
         ]);
         png(root.path(), "JPEGImages/a.png", 10, 10);
-        png(root.path(), "JPEGImages/b.png", 10, 10);
+        png(root.path(), "JPEGImages/b.png", 10, 11);
         let expected = [
             "empty-split warning none .",
             "zero-size error ask Annotations/a.xml:2",
@@ -473,7 +492,7 @@ mod tests {
     #[test]
     fn a_file_of_rubbish_does_not_fill_the_list() {
         let root = folder(&[("labels/a.txt", &("0 .5 .5 .1 .1\n".to_owned() + &"x\n".repeat(5000))), ("classes.txt", "x")]);
-        png(root.path(), "images/a.png", 8, 8);
+        png(root.path(), "images/a.png", 12, 12);
         let report = check(&Dataset::open(root.path()).unwrap(), &never()).unwrap();
         assert_eq!(report.findings.len(), 1 + MAX_FINDINGS_PER_FILE);
         assert!(report.findings.last().unwrap().message.ends_with("and 4000 more findings in this file"));

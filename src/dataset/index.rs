@@ -8,7 +8,7 @@
 //! once more without its time telling, so such an entry is read again the next time. `store.rs` is the file: versioned, with
 //! a checksum; a damaged or foreign one is as good as none. Never writes into a dataset.
 
-mod stamp;
+pub(super) mod stamp;
 mod store;
 
 use std::cell::Cell;

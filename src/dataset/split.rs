@@ -86,20 +86,7 @@ pub fn plan(
         return Err(DatasetError::Split { reason: format!("shares of {val} for val and {test} for test leave nothing for training") });
     }
     let mut notes = Vec::new();
-    // The same image may be in two splits now; it is one image.
-    let mut places: HashMap<&Path, usize> = HashMap::new();
-    let mut images: Vec<usize> = Vec::new();
-    let of_image: Vec<usize> = dataset
-        .images
-        .iter()
-        .enumerate()
-        .map(|(index, image)| {
-            *places.entry(&image.path).or_insert_with(|| {
-                images.push(index);
-                images.len() - 1
-            })
-        })
-        .collect();
+    let (images, of_image) = unique_images(dataset);
     let paths: Vec<&Path> = images.iter().map(|&index| &*dataset.images[index].path).collect();
     let mut joined = Joined::new(paths.len());
     let by_content = joined.join(same_content(&paths, check_in)?);
@@ -151,6 +138,21 @@ pub fn plan(
         }
     }
     Ok(SplitPlan { splits, n_groups: counted.len(), n_joined: [by_content, by_copy, by_name], counts, notes })
+}
+
+/// The first image of each path, and by image of the dataset where it stands among these: the same image may be in two splits.
+pub(super) fn unique_images(dataset: &Dataset) -> (Vec<usize>, Vec<usize>) {
+    let mut places: HashMap<&Path, usize> = HashMap::new();
+    let mut images: Vec<usize> = Vec::new();
+    let mut of_image = Vec::with_capacity(dataset.images.len());
+    for (index, image) in dataset.images.iter().enumerate() {
+        let place = *places.entry(&image.path).or_insert_with(|| {
+            images.push(index);
+            images.len() - 1
+        });
+        of_image.push(place);
+    }
+    (images, of_image)
 }
 
 /// Images that belong together.
@@ -255,7 +257,7 @@ impl Joined {
 }
 
 /// Sets of more than one image with the same key.
-fn by_key<K: Ord>(paths: &[&Path], key: impl Fn(&Path) -> Option<K>) -> Vec<Vec<usize>> {
+pub(super) fn by_key<K: Ord>(paths: &[&Path], key: impl Fn(&Path) -> Option<K>) -> Vec<Vec<usize>> {
     let mut sets: BTreeMap<K, Vec<usize>> = BTreeMap::new();
     for (index, path) in paths.iter().enumerate() {
         if let Some(key) = key(path) {
@@ -265,7 +267,10 @@ fn by_key<K: Ord>(paths: &[&Path], key: impl Fn(&Path) -> Option<K>) -> Vec<Vec<
     sets.into_values().filter(|set| set.len() > 1).collect()
 }
 
-fn same_content(paths: &[&Path], check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync)) -> Result<Vec<Vec<usize>>, DatasetError> {
+pub(super) fn same_content(
+    paths: &[&Path],
+    check_in: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Result<Vec<Vec<usize>>, DatasetError> {
     let sizes: Vec<Option<u64>> = paths.par_iter().map(|path| std::fs::metadata(path).ok().map(|metadata| metadata.len())).collect();
     let mut by_size: HashMap<u64, Vec<usize>> = HashMap::new();
     for (index, size) in sizes.iter().enumerate() {
@@ -295,12 +300,12 @@ fn same_content(paths: &[&Path], check_in: &(dyn Fn(u64, u64) -> ControlFlow<()>
     Ok(sets.into_values().filter(|set| set.len() > 1).collect())
 }
 
-fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What stands before `_jpg.rf.`, by which Roboflow names copies of one picture.
-fn roboflow_stem(name: &str) -> Option<String> {
+pub(super) fn roboflow_stem(name: &str) -> Option<String> {
     let (stem, _) = name.split_once(".rf.")?;
     let (stem, ending) = stem.rsplit_once('_')?;
     ["jpg", "jpeg", "png", "bmp", "webp"].contains(&ending.to_ascii_lowercase().as_str()).then(|| stem.to_owned())
@@ -323,7 +328,7 @@ fn video_key(dataset: &Dataset, path: &Path) -> Option<((PathBuf, String), usize
 }
 
 /// Sets of frames of one video or burst.
-fn videos(dataset: &Dataset, paths: &[&Path], notes: &mut Vec<String>) -> Vec<Vec<usize>> {
+pub(super) fn videos(dataset: &Dataset, paths: &[&Path], notes: &mut Vec<String>) -> Vec<Vec<usize>> {
     let mut sets = by_key(paths, |path| video_key(dataset, path).map(|(key, _)| key));
     // `x_1` and `x_2` may be anything; with `x_10` they are frames.
     let is_long = |&place: &usize| video_key(dataset, paths[place]).is_some_and(|(_, n_digits)| n_digits >= 2);

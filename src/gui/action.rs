@@ -328,7 +328,7 @@ actions! {
     SelectNone: "Choose none", "Give up what is chosen (or Escape)", Grid, Review, [ctrl_shift(Key::A)];
     InvertSelection: "Choose the others", "Of the images that pass the query, choose those that are not chosen", Grid, Review, [ctrl(Key::U)];
 
-    Check: "Check labels", "Read every label row and decode every image", Global, Check, [key(Key::F5)];
+    Check: "Check labels", "Read every label row and look at every image", Global, Check, [key(Key::F5)];
     PreviewFix: "Preview fixes…", "List what the safe fixes would change", Global, Check, [key(Key::F6)];
     ApplyFix: "Apply fixes", "Write the listed changes; they can be undone", Check, Check, [];
     Undo: "Undo", "Take the last change of labels, classes or splits back, also that of an earlier start", Labels, Label, [ctrl(Key::Z)];

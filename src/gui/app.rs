@@ -307,7 +307,7 @@ impl Window {
             Action::ZoomActual => self.zoom(Zoom::Actual),
             Action::Check => {
                 self.workspace = Workspace::Check;
-                commands.push(Command::Check { path: None });
+                commands.push(Command::Check { path: None, images: self.check.depth });
             }
             Action::PreviewFix => {
                 self.workspace = Workspace::Check;

@@ -19,6 +19,7 @@ use super::welcome;
 use crate::dataset::check::Finding;
 use crate::dataset::check::{CheckReport, Fixability, Rule, Severity};
 use crate::dataset::fix::Receipt;
+use crate::dataset::image_check::Depth;
 use crate::dataset::ledger::Step;
 use crate::dataset::ledger::record::Scope;
 use crate::geom::Xywhn;
@@ -59,6 +60,8 @@ struct RuleCount {
 /// What the workspace remembers between frames.
 #[derive(Default)]
 pub struct CheckPanel {
+    /// How closely the next check looks at images.
+    pub depth: Depth,
     rule: Option<Rule>,
     listing: Option<Listing>,
     /// Position among the shown findings.
@@ -91,7 +94,7 @@ impl CheckPanel {
         let Some(listing) = self.listing.take() else { return };
         if listing.report.findings.is_empty() {
             let text = format!("{} and {} were read", counted(report.n_images, "image"), counted(report.n_rows, "label row"));
-            controls::empty_state(ui, "Nothing is wrong with these labels", &text, |_| ());
+            controls::empty_state(ui, "Nothing is wrong with this dataset", &text, |_| ());
         } else {
             self.findings_ui(ui, view, &listing);
         }
@@ -122,7 +125,7 @@ impl CheckPanel {
 
     /// Another dataset was opened.
     pub fn on_opened(&mut self) {
-        *self = Self::default();
+        *self = Self { depth: self.depth, ..Self::default() };
     }
 
     /// Goes to another finding.
@@ -165,6 +168,7 @@ impl CheckPanel {
                 if controls::action_button(ui, Action::Check, reason) {
                     view.act(Action::Check);
                 }
+                self.depth_ui(ui);
                 let n_fixable = self.listing.as_ref().filter(|_| view.session.report.is_some()).map(|listing| listing.n_fixable);
                 let reason = Action::PreviewFix.unavailable(view.session).or(match n_fixable {
                     None => Some("Check the labels first"),
@@ -183,6 +187,15 @@ impl CheckPanel {
                 self.outcome_ui(ui, view.session);
             });
         });
+    }
+
+    fn depth_ui(&mut self, ui: &mut Ui) {
+        let mut decodes = self.depth == Depth::Pixels;
+        let tooltip = "The next check decodes every image as training does and compares pixels: damaged files, copies, leaks between splits. \
+                       Without it headers are read, which is much faster";
+        if ui.checkbox(&mut decodes, "Decode images").on_hover_text(tooltip).changed() {
+            self.depth = if decodes { Depth::Pixels } else { Depth::Header };
+        }
     }
 
     /// What the last fix or undo did, else what the check counted.
@@ -434,12 +447,12 @@ fn details_ui(ui: &mut Ui, finding: &Finding) {
 
 fn no_report_ui(ui: &mut Ui, view: &mut View<'_>) {
     if view.session.is_running(JobKind::Check) {
-        controls::empty_state(ui, "Checking", "Every label row is read and every image decoded", |ui| {
+        controls::empty_state(ui, "Checking", "Every label row and every image is looked at", |ui| {
             ui.add(egui::Spinner::new().size(20.0));
         });
         return;
     }
-    let text = "The check reads every label row and decodes every image: boxes past the edge, unknown classes, duplicates, broken files. It writes nothing";
+    let text = "The check reads every label row and looks at every image: boxes past the edge, unknown classes, copies, broken files. It writes nothing";
     controls::empty_state(ui, "Find bad labels before they are learned", text, |ui| {
         if controls::primary_button(ui, Action::Check, Action::Check.unavailable(view.session)) {
             view.act(Action::Check);

@@ -30,15 +30,15 @@ use crate::geom::Size;
 pub const IMAGE_EXTENSIONS: [&str; 8] = ["bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"];
 
 /// Pictures of more pixels are refused: 23170 x 23170, which are 1.6 GB as RGB.
-const MAX_PIXELS: u64 = 1 << 29;
+pub const MAX_PIXELS: u64 = 1 << 29;
 /// Larger files are refused before they are read.
-const MAX_FILE_BYTES: u64 = 2 << 30;
+pub(super) const MAX_FILE_BYTES: u64 = 2 << 30;
 /// A decoder may allocate so much.
 const MAX_ALLOC_BYTES: u64 = 3 << 30;
 /// Size and orientation of most JPEGs are told within the first of these many bytes, of nearly every one within the second.
-const JPEG_HEAD_BYTES: [u64; 2] = [16 * 1024, 128 * 1024];
+pub(super) const JPEG_HEAD_BYTES: [u64; 2] = [16 * 1024, 128 * 1024];
 
-const JPEG_START: [u8; 3] = [0xFF, 0xD8, 0xFF];
+pub(super) const JPEG_START: [u8; 3] = [0xFF, 0xD8, 0xFF];
 
 /// Whether the file name ends like a picture (any case).
 pub fn is_image_path(path: &Path) -> bool {
@@ -105,11 +105,14 @@ pub fn header(path: &Path) -> Result<Header, MediaError> {
 const EMPTY: &str = "the file is empty";
 const TRUNCATED: &str = "the JPEG is truncated, its end marker is missing";
 
-fn header_in(reader: impl BufRead + Seek) -> Result<Header, String> {
-    let mut decoder = decoder(reader, Limits::no_limits())?;
+pub(super) fn header_in(reader: impl BufRead + Seek) -> Result<Header, String> {
+    Ok(header_of(&mut decoder(reader, Limits::no_limits())?))
+}
+
+pub(super) fn header_of(decoder: &mut impl ImageDecoder) -> Header {
     let (width, height) = decoder.dimensions();
-    let orientation = orientation(&mut decoder);
-    Ok(Header { size: displayed(Size::new(width, height), orientation), orientation: orientation.to_exif() })
+    let orientation = orientation(decoder);
+    Header { size: displayed(Size::new(width, height), orientation), orientation: orientation.to_exif() }
 }
 
 /// A picture that may be smaller than its file.
@@ -159,7 +162,7 @@ fn decode_stretched(path: &Path, min_side: u32, max_stretch: f64) -> Result<Redu
     Ok(ReducedPicture { full_size: picture.size, picture })
 }
 
-fn open(path: &Path) -> Result<File, MediaError> {
+pub(super) fn open(path: &Path) -> Result<File, MediaError> {
     let io = |source| MediaError::Io { path: path.display().to_string(), source };
     // A pipe would block for ever, a device never end.
     let metadata = std::fs::metadata(path).map_err(io)?;
@@ -169,7 +172,7 @@ fn open(path: &Path) -> Result<File, MediaError> {
     File::open(path).map_err(io)
 }
 
-fn read_all(path: &Path) -> Result<Vec<u8>, MediaError> {
+pub(super) fn read_all(path: &Path) -> Result<Vec<u8>, MediaError> {
     let mut bytes = Vec::new();
     let file = open(path)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|source| MediaError::Io { path: path.display().to_string(), source })?;
@@ -217,7 +220,7 @@ fn turned(stored: Size, rgb: Vec<u8>, orientation: Orientation) -> Result<Pictur
     Ok(Picture { size, rgb: turned.into_rgb8().into_raw() })
 }
 
-fn decoder<'a>(reader: impl BufRead + Seek + 'a, limits: Limits) -> Result<impl ImageDecoder + 'a, String> {
+pub(super) fn decoder<'a>(reader: impl BufRead + Seek + 'a, limits: Limits) -> Result<impl ImageDecoder + 'a, String> {
     let mut reader = ImageReader::new(reader).with_guessed_format().map_err(|error| error.to_string())?;
     if reader.format().is_none() {
         return Err("the content is no picture in a known format".to_owned());
@@ -258,21 +261,23 @@ fn rgb8(decoded: DynamicImage) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Whether the scans of a JPEG are followed by its end marker. Bytes behind it, and end markers inside of thumbnails, do not count.
 fn jpeg_has_end(bytes: &[u8]) -> bool {
+    jpeg_end(bytes).is_some()
+}
+
+/// Where the end marker behind the scans of a JPEG ends. Bytes behind it, and end markers inside of thumbnails, do not count.
+pub(super) fn jpeg_end(bytes: &[u8]) -> Option<usize> {
     const END: u8 = 0xD9;
     let mut at = 2;
     loop {
         // To the next marker: 0xFF, then neither stuffing (0x00), filling (0xFF), nor a restart inside a scan.
-        let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == 0xFF)) else { return false };
-        at += found + 1;
-        match bytes.get(at) {
-            None => return false,
-            Some(&END) => return true,
-            Some(0x00 | 0x01 | 0xD0..=0xD8) => at += 1,
-            Some(0xFF) => {}
-            Some(_) => {
-                let Some(length) = bytes.get(at + 1..at + 3) else { return false };
+        at += bytes.get(at..)?.iter().position(|byte| *byte == 0xFF)? + 1;
+        match *bytes.get(at)? {
+            END => return Some(at + 1),
+            0x00 | 0x01 | 0xD0..=0xD8 => at += 1,
+            0xFF => {}
+            _ => {
+                let length = bytes.get(at + 1..at + 3)?;
                 at += 1 + usize::from(u16::from_be_bytes([length[0], length[1]]));
             }
         }

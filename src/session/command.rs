@@ -14,6 +14,7 @@ use crate::dataset::Split;
 use crate::dataset::class_edit::ClassEdit;
 use crate::dataset::convert::ConvertRequest;
 use crate::dataset::edit::Edit;
+use crate::dataset::image_check::Depth;
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::split::SplitOptions;
 use crate::detect::DetectOptions;
@@ -33,6 +34,8 @@ pub enum Command {
     ReadLabels(PathBuf),
     Check {
         path: Option<PathBuf>,
+        /// How closely images are looked at.
+        images: Depth,
     },
     Fix {
         path: Option<PathBuf>,

@@ -300,7 +300,7 @@ impl Session {
         if *scope == Scope::Fixes && *step != Step::Edit {
             self.receipt = Some(Receipt { name: name.clone(), files: files.clone(), refused: left.clone(), ..Receipt::default() });
             if self.report.is_some() && !self.is_running(JobKind::Check) {
-                self.start_job(Command::Check { path: None });
+                self.start_job(Command::Check { path: None, images: self.checked_depth() });
             }
         }
     }

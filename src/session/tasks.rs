@@ -25,6 +25,8 @@ use crate::dataset::convert::ConvertReport;
 use crate::dataset::distribution;
 use crate::dataset::distribution::Counted;
 use crate::dataset::fix;
+use crate::dataset::image_check::Depth;
+use crate::dataset::image_check::ImageLooks;
 use crate::dataset::sample;
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::split;
@@ -53,6 +55,8 @@ pub struct Inputs {
     pub open: Option<OpenDataset>,
     pub state_dir: PathBuf,
     pub sample_dir: PathBuf,
+    /// What the last check found out about images.
+    pub images: Option<Arc<ImageLooks>>,
     /// For a training.
     pub orders: Receiver<TrainOrder>,
 }
@@ -72,7 +76,7 @@ pub fn run(command: Command, inputs: &Inputs, context: &JobContext) -> Done {
         Command::Open(path) if SavedRun::is_run(&path) => open_run(&path, inputs, context),
         Command::Open(path) => opening::open(&path, &inputs.state_dir, context),
         Command::ReadLabels(path) => opening::read_labels(&path, inputs.dataset(), &inputs.state_dir, context),
-        Command::Check { path } => check_dataset(path.as_deref(), inputs, context),
+        Command::Check { path, images } => check_dataset(path.as_deref(), images, inputs, context),
         Command::Fix { path, dry_run } => {
             let dataset = dataset_of(path.as_deref(), inputs)?;
             let receipt = fix::fix(&dataset, &inputs.state_dir, dry_run, &check_in)?;
@@ -239,9 +243,10 @@ fn plan_split(options: &SplitOptions, inputs: &Inputs, context: &JobContext) -> 
     Ok(CommandDone::SplitPlanned(Arc::new(plan)))
 }
 
-fn check_dataset(path: Option<&Path>, inputs: &Inputs, context: &JobContext) -> Done {
+fn check_dataset(path: Option<&Path>, images: Depth, inputs: &Inputs, context: &JobContext) -> Done {
     let dataset = dataset_of(path, inputs)?;
-    let report = check::check(&dataset, &|done, total| context.check_in(done, total))?;
+    let known = inputs.images.as_deref();
+    let report = check::check_to(&dataset, images, known, &|done, total| context.check_in(done, total))?;
     for finding in &report.findings {
         go_on(context.emit(Event::Finding(finding.clone())))?;
     }

@@ -90,7 +90,13 @@ pub(crate) fn report(dataset: &Dataset, n: usize) -> CheckReport {
         let bbox = (rule != Rule::ImageWithoutLabel).then_some(Xywhn { cx: 0.95, cy: 0.5, w: 0.2, h: 0.2 });
         Finding { rule, severity, fix, file, image: Some(image), line: bbox.map(|_| index % 5 + 1), bbox, message: message.to_owned() }
     });
-    CheckReport { findings: findings.collect(), n_images: dataset.images.len(), n_label_files: dataset.images.len(), n_rows: 3 * n }
+    CheckReport {
+        findings: findings.collect(),
+        n_images: dataset.images.len(),
+        n_label_files: dataset.images.len(),
+        n_rows: 3 * n,
+        images: Arc::default(),
+    }
 }
 
 /// Marks as a person leaves them who looked through the first images, and a check with some findings.

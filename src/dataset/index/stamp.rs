@@ -17,17 +17,17 @@ const IS_SETTLED: u64 = 2;
 /// A file at one moment. Times are nanoseconds since 1970; inode and status change are 0 where there is no such thing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Stamp {
+pub(in crate::dataset) struct Stamp {
     flags: u64,
-    pub(super) n_bytes: u64,
-    pub(super) modified_ns: i64,
+    pub(in crate::dataset) n_bytes: u64,
+    pub(in crate::dataset) modified_ns: i64,
     status_ns: i64,
     inode: u64,
 }
 
 impl Stamp {
     /// Looks at a file (through links). Call it before the file is read.
-    pub(super) fn of(path: &Path) -> Self {
+    pub(in crate::dataset) fn of(path: &Path) -> Self {
         let Ok(metadata) = std::fs::metadata(path) else { return Self::default() };
         let modified_ns = metadata.modified().map_or(0, nanoseconds);
         let (status_ns, inode) = status(&metadata);
@@ -40,16 +40,16 @@ impl Stamp {
 
     /// As if the file had been left alone for long before it was looked at.
     #[cfg(test)]
-    pub(super) fn settle(&mut self) {
+    pub(in crate::dataset) fn settle(&mut self) {
         self.flags |= if self.is_absent() { 0 } else { IS_SETTLED };
     }
 
-    pub(super) fn is_absent(self) -> bool {
+    pub(in crate::dataset) fn is_absent(self) -> bool {
         self.flags & IS_THERE == 0
     }
 
     /// Whether the file is now what it was when this was taken, so that what was read of it then still holds.
-    pub(super) fn holds(self, now: Self) -> bool {
+    pub(in crate::dataset) fn holds(self, now: Self) -> bool {
         let is_safe = self.flags & IS_SETTLED != 0 || self.is_absent();
         is_safe && Self { flags: 0, ..self } == Self { flags: 0, ..now } && self.is_absent() == now.is_absent()
     }

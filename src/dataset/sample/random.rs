@@ -15,13 +15,13 @@ impl Random {
         Self { state: mix(mix(mix(seed) ^ purpose.wrapping_mul(0xA076_1D64_78BD_642F)) ^ index.wrapping_mul(0xE703_7ED1_A0B4_28DB)) }
     }
 
-    pub(super) fn bits(&mut self) -> u64 {
+    pub(in crate::dataset) fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.state)
     }
 
     /// Below `limit`, which is at least 1.
-    pub(super) fn below(&mut self, limit: usize) -> usize {
+    pub(in crate::dataset) fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.bits()) * limit as u128) >> 64) as usize
     }
 

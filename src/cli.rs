@@ -5,6 +5,7 @@
 
 mod args;
 mod bar;
+mod check;
 mod convert;
 mod edit;
 mod json;
@@ -27,6 +28,7 @@ pub fn main() -> ExitCode {
     match args::wish(std::env::args_os()) {
         Ok(Wish::Window(window)) => open_window(window),
         Ok(Wish::Run { command, json }) => run(*command, json),
+        Ok(Wish::Check { path, command, selection, format }) => check::run(&path, *command, &selection, format),
         Ok(Wish::Edit { dataset, edits, json }) => edit::run(dataset, &edits, json),
         Err(failure) => fail(&failure),
     }
@@ -55,11 +57,7 @@ fn run(command: Command, json: bool) -> ExitCode {
         // The command was refused before a job began.
         return fail(&Failure::mendable(notice.text.clone(), notice.hint.clone()));
     }
-    if let Some(status) = session.jobs.first()
-        && let Some(flag) = session.cancel_flag(status.id)
-    {
-        stop_on_interrupt(flag);
-    }
+    stop_job_on_interrupt(&session);
     let mut code = ExitCode::SUCCESS;
     while let Some(event) = session.wait() {
         if let Err(error) = printer.event(&event) {
@@ -80,6 +78,14 @@ fn run(command: Command, json: bool) -> ExitCode {
         }
     }
     code
+}
+
+fn stop_job_on_interrupt(session: &Session) {
+    if let Some(status) = session.jobs.first()
+        && let Some(flag) = session.cancel_flag(status.id)
+    {
+        stop_on_interrupt(flag);
+    }
 }
 
 /// The first Ctrl-C asks the job to stop and leave its files whole; the second ends the program at once.

@@ -25,6 +25,7 @@ pub mod open;
 pub mod parse;
 pub mod query;
 mod replace;
+pub mod report;
 pub mod rule;
 pub mod sample;
 mod splice;

@@ -7,12 +7,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use super::check;
 use super::edit::Edits;
 use crate::dataset::Split;
 use crate::dataset::convert::{ConvertRequest, FormatId};
 use crate::dataset::formats;
 use crate::dataset::formats::FORMATS;
 use crate::dataset::image_check::Depth;
+use crate::dataset::report::Selection;
+use crate::dataset::rule::{Rule, Severity};
 use crate::dataset::sample::SampleOptions;
 use crate::dataset::split::SplitOptions;
 use crate::detect::DetectOptions;
@@ -103,6 +106,18 @@ enum Task {
         /// Decode every image, too, and compare their pixels
         #[arg(long)]
         images: bool,
+        /// Only findings of this rule; may be given several times
+        #[arg(long = "rule", value_name = "ID", value_parser = rule_named)]
+        rules: Vec<Rule>,
+        /// Only findings at least as severe: info, warning, error
+        #[arg(long, value_name = "LEVEL", value_parser = severity_named)]
+        severity: Option<Severity>,
+        /// No more findings than these
+        #[arg(long, value_name = "N")]
+        max: Option<usize>,
+        #[arg(long, value_enum, default_value = "text", conflicts_with = "json")]
+        format: check::Format,
+        /// The same as `--format json`
         #[arg(long)]
         json: bool,
     },
@@ -489,6 +504,13 @@ pub(super) enum Wish {
         command: Box<Command>,
         json: bool,
     },
+    /// Check a dataset and tell some of what is found.
+    Check {
+        path: PathBuf,
+        command: Box<Command>,
+        selection: Selection,
+        format: check::Format,
+    },
     /// Open a dataset and edit it.
     Edit {
         dataset: PathBuf,
@@ -502,6 +524,18 @@ pub(super) fn wish(args: impl IntoIterator<Item = OsString>) -> Result<Wish, Fai
     let matches = Args::command().get_matches_from(args);
     let given = matches.subcommand().map(|(_, matches)| given(matches)).unwrap_or_default();
     Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).wish(given)
+}
+
+fn rule_named(id: &str) -> Result<Rule, String> {
+    Rule::ALL.into_iter().find(|rule| rule.id() == id).ok_or_else(|| {
+        let ids: Vec<&str> = Rule::ALL.into_iter().map(Rule::id).collect();
+        format!("there is no such rule; there are {}", ids.join(", "))
+    })
+}
+
+fn severity_named(name: &str) -> Result<Severity, String> {
+    let all = [Severity::Info, Severity::Warning, Severity::Error];
+    all.into_iter().find(|severity| severity.name() == name).ok_or_else(|| "there are info, warning and error".to_owned())
 }
 
 /// Names of the options that were given, and do not have their usual value by themselves.
@@ -523,9 +557,11 @@ impl Args {
                 let edits = Edits::of_classes(&rename, &merge, &delete, &add, with_boxes, renumber)?;
                 return Ok(Wish::Edit { dataset, edits, json });
             }
-            Task::Check { dataset, images, json } => {
+            Task::Check { dataset: path, images, rules, severity, max, format, json } => {
                 let images = if images { Depth::Pixels } else { Depth::Header };
-                (Command::Check { path: Some(dataset), images }, json)
+                let command = Box::new(Command::Check { path: Some(path.clone()), images });
+                let format = if json { check::Format::Json } else { format };
+                return Ok(Wish::Check { path, command, selection: Selection { rules, severity, max }, format });
             }
             Task::Fix { dataset, dry_run, json } => (Command::Fix { path: Some(dataset), dry_run }, json),
             Task::Undo { dataset, json } => (Command::Undo { path: Some(dataset) }, json),

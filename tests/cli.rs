@@ -63,6 +63,38 @@ fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
+fn findings_are_told_by_rule_severity_and_number_and_as_documents() {
+    let dir = Dir::new();
+    dir.sample("broken", "16", &["--broken"]);
+    let told = |args: &[&str]| {
+        let output = dir.boxwright(&[&["check", "broken"], args].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let findings = |text: &str| -> Vec<serde_json::Value> {
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).filter(|line: &serde_json::Value| line["event"] == "finding").collect()
+    };
+    let (code, text, _) = told(&["--json"]);
+    let all = findings(&text);
+    assert_eq!(code, Some(1));
+    let (_, text, _) = told(&["--rule", "out-of-range", "--format", "json"]);
+    let of_rule = findings(&text);
+    assert!(!of_rule.is_empty() && of_rule.len() < all.len());
+    assert!(of_rule.iter().all(|finding| finding["rule"] == "out-of-range"));
+    let (code, text, _) = told(&["--severity", "error", "--max", "2"]);
+    assert_eq!((code, text.lines().filter(|line| line.starts_with("error ")).count()), (Some(1), 2), "{text}");
+    assert!(text.lines().last().unwrap().starts_with(&format!("2 of {} findings, ", all.len())), "{text}");
+    assert_eq!(told(&["--rule", "image-without-label"]).0, Some(0), "no error was asked for");
+
+    let (code, text, _) = told(&["--format", "sarif"]);
+    let sarif: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, sarif["runs"][0]["results"].as_array().unwrap().len()), (Some(1), all.len()));
+    let (code, text, _) = told(&["--format", "html"]);
+    assert!(code == Some(1) && text.starts_with("<!DOCTYPE html>") && text.contains("data:image/jpeg;base64,"));
+    let (code, _, text) = told(&["--rule", "no-such-rule"]);
+    assert!(code == Some(2) && text.contains("there is no such rule") && text.contains("out-of-range"), "{text}");
+}
+
+#[test]
 fn a_sound_dataset_has_no_errors() {
     let dir = Dir::new();
     dir.sample("parts", "10", &[]);

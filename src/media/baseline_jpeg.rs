@@ -25,6 +25,23 @@ const ZIGZAG: [u8; 64] = [
     57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
+/// Whether Adobe's mark says that the colours are not the usual ones: three components are RGB then, four are no YCCK.
+pub(super) fn has_other_colors(bytes: &[u8]) -> bool {
+    let mut at = 2; // behind the mark of the start
+    while let Some((marker, segment, after)) = segment(bytes, at) {
+        match marker {
+            0xEE if is_other_adobe(segment) => return true,
+            0xDA => return false,
+            _ => at = after,
+        }
+    }
+    false
+}
+
+fn is_other_adobe(segment: &[u8]) -> bool {
+    segment.starts_with(b"Adobe") && segment.get(11) != Some(&1)
+}
+
 /// Decodes at a fraction of the size.
 pub(super) fn decode(bytes: &[u8], factor: u32) -> Option<(Size, Vec<u8>)> {
     let mut tables = Tables::default();
@@ -38,7 +55,7 @@ pub(super) fn decode(bytes: &[u8], factor: u32) -> Option<(Size, Vec<u8>)> {
             0xDB => tables.read_steps(segment)?,
             0xDD => tables.restart_interval = u32::from(u16_at(segment, 0)?),
             // Adobe's mark: only the usual colours.
-            0xEE if segment.starts_with(b"Adobe") && segment.get(11) != Some(&1) => return None,
+            0xEE if is_other_adobe(segment) => return None,
             0xDA => return scan(&bytes[after..], segment, &mut frame?, &tables),
             // Comments and the data of applications.
             0xE0..=0xEF | 0xFE => {}

@@ -391,6 +391,17 @@ mod tests {
     }
 
     #[test]
+    fn a_jpeg_that_is_marked_as_rgb_has_the_same_colors_reduced() {
+        let mut bytes = encoded(&gradient(64, 64), ImageFormat::Jpeg);
+        let usual = file("a.jpg", &bytes);
+        assert_eq!(decode_reduced(&usual.1, 8).unwrap().picture.size, Size::square(8));
+        // Version 100, no flags, colour transform 0.
+        bytes.splice(2..2, *b"\xFF\xEE\0\x0EAdobe\0\x64\0\0\0\0\0");
+        let (_folder, path) = file("b.jpg", &bytes);
+        assert_eq!(decode_reduced(&path, 8).unwrap().picture, decode(&path).unwrap());
+    }
+
+    #[test]
     fn a_picture_is_reduced_only_as_far_as_its_edges_allow() {
         let side = |width, height, min_side| {
             let (_folder, path) = file("a.jpg", &encoded(&gradient(width, height), ImageFormat::Jpeg));

@@ -19,7 +19,7 @@ pub(super) fn decode(bytes: &[u8], stored: Size, min_side: u32, max_stretch: f64
         let stretch = |side: u32| f64::from(reduced(side) * factor) / f64::from(side) - 1.0;
         reduced(width.max(height)) >= min_side && stretch(width) <= max_stretch && stretch(height) <= max_stretch
     };
-    let factor = [8, 4, 2].into_iter().find(fits)?;
+    let factor = [8, 4, 2].into_iter().find(fits).filter(|_| !baseline_jpeg::has_other_colors(bytes))?;
     let size = Size::new(width.div_ceil(factor), height.div_ceil(factor));
     let low = if factor >= LOW_FACTOR { baseline_jpeg::decode(bytes, factor) } else { None };
     low.or_else(|| all_frequencies(bytes, size)).filter(|(found, _)| *found == size)

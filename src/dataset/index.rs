@@ -24,6 +24,7 @@ use super::facts::ImageFacts;
 use super::label::Label;
 use super::open::{Dataset, DatasetError, ImageEntry};
 use crate::geom::Size;
+use crate::media::MediaError;
 use crate::media::decode;
 use stamp::Stamp;
 use store::{Record, Store};
@@ -98,7 +99,12 @@ impl<'a> Index<'a> {
                     asked.set(true);
                     decode::probe(&image.path).ok()
                 };
-                let labels: Arc<[Label]> = dataset.labels_with(image, &size).unwrap_or_default().into();
+                let Ok(labels) = dataset.labels_with(image, &size) else {
+                    // Perhaps it can be read the next time.
+                    record.label = Stamp::default();
+                    return Ok(Arc::default());
+                };
+                let labels: Arc<[Label]> = labels.into();
                 record.read_labels(labels.len(), asked.get());
                 Ok(labels)
             })
@@ -125,7 +131,12 @@ impl<'a> Index<'a> {
                     _ => {
                         is_changed.store(true, Ordering::Relaxed);
                         n_headers_read.fetch_add(1, Ordering::Relaxed);
-                        let header = if record.image.is_absent() { None } else { decode::header(&image.path).ok() };
+                        let header = if record.image.is_absent() { None } else { Some(decode::header(&image.path)) };
+                        if let Some(Err(MediaError::Io { .. })) = header {
+                            // Perhaps it can be read the next time.
+                            record.image = Stamp::default();
+                        }
+                        let header = header.and_then(Result::ok);
                         record.read_header(header.map(|header| (header.size, header.orientation)));
                     }
                 }

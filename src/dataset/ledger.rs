@@ -619,7 +619,8 @@ impl Ledger {
         let outcomes = replace_all(&changes, &|| ControlFlow::Continue(()));
         let written: Vec<PathBuf> =
             changes.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()).map(|(change, _)| change.path.clone()).collect();
-        sync_folders(&written);
+        // Also of files that were replaced before the process ended: their new names may not be on disk.
+        sync_folders(&record.files.iter().map(|file| record::to_path(&self.root, &file.path)).collect::<Vec<_>>());
         if !written.is_empty() {
             self.notes.push(format!("{:?} was carried out to its end after the program had been interrupted", record.name));
         }

@@ -646,9 +646,9 @@ impl Session {
                 self.dataset = Some(OpenDataset::new(dataset.clone()));
                 self.restore_proposals(&Arc::default());
                 self.start_ledger();
-                // Files may be whole by now.
-                self.pictures.forget_failed();
-                self.tiles.forget_failed();
+                // Files may be others by now.
+                self.pictures.forget();
+                self.tiles.forget();
                 self.report = None;
                 self.receipt = None;
                 self.counts = None;

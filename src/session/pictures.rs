@@ -121,8 +121,9 @@ impl Pictures {
     }
 
     /// Lets what failed be asked for again.
-    pub(super) fn forget_failed(&mut self) {
-        self.entries.retain(|_, entry| !matches!(entry.state, PictureState::Failed(_)));
+    pub(super) fn forget(&mut self) {
+        self.entries.retain(|_, entry| matches!(entry.state, PictureState::Loading));
+        self.bytes = 0;
     }
 
     /// Takes in what the workers have decoded, lets go of what scrolled past, and drops the longest unused above the bound.
@@ -183,7 +184,8 @@ fn load(key: &PictureKey, pyramids: &Pyramids, cache: &ThumbnailCache) -> Pictur
     if let Some(found) = kept.as_ref().and_then(|kept| cache.get(kept)) {
         return PictureState::Ready(found);
     }
-    let is_large = || decode::probe(&key.path).is_ok_and(pyramid::is_large);
+    let size = || decode::probe(&key.path).ok();
+    let is_large = || size().is_some_and(pyramid::is_large);
     let by_pyramid = || {
         let pyramid = pyramids.get(&key.path)?;
         Ok(LoadedPicture { picture: Arc::new(pyramid.shrunk(max_side)?), full_size: pyramid.full_size() })
@@ -192,8 +194,12 @@ fn load(key: &PictureKey, pyramids: &Pyramids, cache: &ThumbnailCache) -> Pictur
         // Looked at closely: decoded once for all sizes and tiles.
         by_pyramid()
     } else {
+        let shrunk = {
+            let _alone = size().and_then(|size| pyramids.alone(size));
+            shrunk(&key.path, max_side)
+        };
         // Some are too large to be decoded at once.
-        shrunk(&key.path, max_side).map_err(reason).or_else(|reason| if is_large() { by_pyramid() } else { Err(reason) })
+        shrunk.map_err(reason).or_else(|reason| if is_large() { by_pyramid() } else { Err(reason) })
     };
     match loaded {
         Ok(loaded) => {

@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,13 +149,22 @@ impl Proposals {
 
     /// Writes what an image has now.
     fn append(&mut self, state_dir: &Path, dataset: &Dataset, path: &Path) -> io::Result<()> {
-        let line = line_of(dataset, path, self.of(path));
+        let line = line_of(dataset, path, self.of(path))?;
         let file = if let Some(file) = &mut self.file {
             file
         } else {
             let path = file_path(state_dir, dataset);
             std::fs::create_dir_all(path.parent().unwrap_or(state_dir))?;
-            self.file.insert(File::options().create(true).append(true).open(path)?)
+            let mut file = File::options().create(true).read(true).append(true).open(path)?;
+            // A process may have ended within a line.
+            let mut last = [b'\n'];
+            if file.seek(SeekFrom::End(-1)).is_ok() {
+                file.read_exact(&mut last)?;
+            }
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+            }
+            self.file.insert(file)
         };
         // One write, so that a line is there or not.
         file.write_all(&line)
@@ -166,8 +175,8 @@ impl Proposals {
 pub(super) fn read(state_dir: &Path, dataset: &Dataset) -> HashMap<PathBuf, Arc<[Proposal]>> {
     let mut by_path = HashMap::new();
     // No file: nothing was proposed yet.
-    let text = std::fs::read_to_string(file_path(state_dir, dataset)).unwrap_or_default();
-    for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
+    let bytes = std::fs::read(file_path(state_dir, dataset)).unwrap_or_default();
+    for line in bytes.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok()) {
         let proposals: Vec<Proposal> = line.boxes.iter().filter_map(|each| proposal_of(dataset, each)).collect();
         by_path.insert(dataset.root.join(line.image), proposals.into());
     }
@@ -180,15 +189,16 @@ fn file_path(state_dir: &Path, dataset: &Dataset) -> PathBuf {
     state_dir.join("proposals").join(format!("{}.jsonl", &hash.as_str()[..16]))
 }
 
-fn line_of(dataset: &Dataset, path: &Path, proposals: &[Proposal]) -> Vec<u8> {
+fn line_of(dataset: &Dataset, path: &Path, proposals: &[Proposal]) -> io::Result<Vec<u8>> {
     let boxes = proposals.iter().filter_map(|Proposal { label, score }| {
         let Xywhn { cx, cy, w, h } = label.bbox;
         Some(LineBox { class: dataset.names.get(label.class.0 as usize)?.clone(), score: *score, xywhn: [cx, cy, w, h] })
     });
     let line = Line { image: path.strip_prefix(&dataset.root).unwrap_or(path).to_owned(), boxes: boxes.collect() };
-    let mut bytes = serde_json::to_vec(&line).unwrap_or_default();
+    // A path that is no text cannot be told.
+    let mut bytes = serde_json::to_vec(&line)?;
     bytes.push(b'\n');
-    bytes
+    Ok(bytes)
 }
 
 fn proposal_of(dataset: &Dataset, each: &LineBox) -> Option<Proposal> {
@@ -478,6 +488,12 @@ mod tests {
         let mut second = session(dir.path());
         second.restore_proposals(&Arc::new(read));
         assert_eq!(open_scores(&second, 1), [0.4]);
+
+        // The end of a process within a line, within a letter.
+        let mut file = File::options().append(true).open(file_path(dir.path(), &dataset())).unwrap();
+        file.write_all("{\"image\":\"K\u{e4}".as_bytes().split_last().unwrap().1).unwrap();
+        second.propose(&dataset(), Path::new("/d/c.jpg"), &[proposal(0, 0.2, 0.7)].into());
+        assert_eq!(super::read(dir.path(), &dataset()).len(), 2, "only the cut line is lost");
     }
 
     #[test]
@@ -516,7 +532,10 @@ mod tests {
         session.proposals.follow(&names, &names[1..]);
         assert_eq!(session.proposals.of(Path::new("/d/a.jpg")), [proposal(0, 0.9, 0.4)]);
         assert!(session.proposals.of(Path::new("/d/b.jpg")).is_empty());
-        assert!(!line_of(&dataset(), Path::new("/d/a.jpg"), &[proposal(9, 0.2, 0.9)]).is_empty(), "a class without a name is left out");
+        assert!(
+            !line_of(&dataset(), Path::new("/d/a.jpg"), &[proposal(9, 0.2, 0.9)]).unwrap().is_empty(),
+            "a class without a name is left out"
+        );
     }
 
     #[test]

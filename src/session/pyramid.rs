@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rayon::prelude::*;
 
@@ -23,6 +23,8 @@ use crate::media::resize;
 /// Pictures with a longer side, or with more pixels, are looked at in parts.
 const MAX_SIDE: u32 = 8192;
 const MAX_PIXELS: u64 = 1 << 24;
+/// Pictures up to this are decoded by several threads at a time: 200 MB each.
+const MAX_SHARED_PIXELS: u64 = 1 << 26;
 /// Pyramids up to this stay in memory.
 const MAX_MEMORY_BYTES: u64 = 256 << 20;
 /// So many are kept.
@@ -197,6 +199,17 @@ struct Slot {
 }
 
 impl Pyramids {
+    /// Held while a picture of this size is decoded elsewhere; the largest ones only.
+    pub(super) fn alone(&self, size: Size) -> Option<MutexGuard<'_, ()>> {
+        let is_huge = u64::from(size.width) * u64::from(size.height) > MAX_SHARED_PIXELS;
+        is_huge.then(|| self.decoding.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Files may have changed.
+    pub(super) fn forget(&self) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// The pyramid of a picture; decodes it, or waits for another thread that does.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ pub struct Tiles {
     entries: HashMap<TileKey, Entry>,
     n_bytes: usize,
     clock: u64,
+    pyramids: Arc<Pyramids>,
     requests: Sender<TileKey>,
     results: Receiver<(TileKey, TileState)>,
 }
@@ -57,10 +58,10 @@ impl Tiles {
     pub(super) fn new(pyramids: Arc<Pyramids>, wake: &Arc<dyn Fn() + Send + Sync>) -> Self {
         let (requests, inbox) = bounded::<TileKey>(MAX_WAITING);
         let (outbox, results) = bounded(MAX_WAITING);
-        let wake = wake.clone();
+        let (wake, shared) = (wake.clone(), pyramids.clone());
         let worker = move || {
             for key in inbox {
-                let state = cut(&pyramids, &key);
+                let state = cut(&shared, &key);
                 if outbox.send((key, state)).is_err() {
                     return;
                 }
@@ -69,7 +70,7 @@ impl Tiles {
         };
         // Without its thread the cache stays empty, and the window shows large pictures less sharp.
         std::thread::Builder::new().name("tiles".to_owned()).spawn(worker).ok();
-        Self { entries: HashMap::new(), n_bytes: 0, clock: 0, requests, results }
+        Self { entries: HashMap::new(), n_bytes: 0, clock: 0, pyramids, requests, results }
     }
 
     /// What is known of a tile; `None` when nobody asked for it (or it was dropped since).
@@ -88,8 +89,10 @@ impl Tiles {
     }
 
     /// Lets what failed be asked for again.
-    pub(super) fn forget_failed(&mut self) {
-        self.entries.retain(|_, entry| !matches!(entry.state, TileState::Failed(_)));
+    pub(super) fn forget(&mut self) {
+        self.entries.retain(|_, entry| matches!(entry.state, TileState::Loading));
+        self.n_bytes = 0;
+        self.pyramids.forget();
     }
 
     /// Takes in what was cut, and drops the longest unused above the bound.
@@ -182,7 +185,7 @@ mod tests {
         tiles.request(key(&dir.path().join("none.png"), 0, 0, 0));
         waiting.recv().unwrap();
         tiles.poll();
-        tiles.forget_failed();
+        tiles.forget();
         assert!(tiles.entries.is_empty());
     }
 }

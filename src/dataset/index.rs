@@ -99,13 +99,14 @@ impl<'a> Index<'a> {
                     asked.set(true);
                     decode::probe(&image.path).ok()
                 };
-                let Ok(labels) = dataset.labels_with(image, &size) else {
+                let labels = dataset.labels_with(image, &size);
+                let has_failed = matches!(labels, Err(DatasetError::Io { .. }));
+                let labels: Arc<[Label]> = labels.unwrap_or_default().into();
+                record.read_labels(labels.len(), asked.get());
+                if has_failed {
                     // Perhaps it can be read the next time.
                     record.label = Stamp::default();
-                    return Ok(Arc::default());
-                };
-                let labels: Arc<[Label]> = labels.into();
-                record.read_labels(labels.len(), asked.get());
+                }
                 Ok(labels)
             })
             .collect()

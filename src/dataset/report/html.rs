@@ -241,7 +241,7 @@ mod tests {
         let reduced = ReducedPicture { full_size: picture.size, picture };
         let path = root.path().join("cut.jpg");
         for (cx, cy, side, finds) in
-            [(0.775, 0.7, 0.05, true), (0.2, 0.2, 0.05, false), (7.0, -3.0, 0.5, false), (0.5, 0.5, 40.0, true), (f32::NAN, 0.5, 0.1, true)]
+            [(0.775, 0.7, 0.05, true), (0.2, 0.2, 0.05, false), (7.0, -3.0, 0.05, false), (0.5, 0.5, 40.0, true), (f32::NAN, 0.5, 0.1, true)]
         {
             std::fs::write(&path, shown(&reduced, Some(Xywhn { cx, cy, w: side, h: side })).unwrap()).unwrap();
             let cut = decode(&path).unwrap();

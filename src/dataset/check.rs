@@ -26,7 +26,8 @@ use super::label::Split;
 use super::layout;
 use super::leakage;
 use super::open::{self, Dataset, DatasetError, Format};
-use super::parse::{Row, Verdict};
+use super::reading::Evidence;
+use super::row_check::{self, RowFinding};
 pub use super::rule::{Fixability, Rule, Severity};
 use crate::geom::Xywhn;
 use crate::media::decode;
@@ -165,9 +166,11 @@ pub fn check_to(
     let of_dataset = Whole { dataset, labels: &labels, looks: &looks }.findings();
     let leaks = leakage::findings(dataset, &labels, &looks, &|_, _| check_in(total, total))?;
     report.findings.extend(of_dataset.into_iter().chain(leaks));
+    let mut evidence = Evidence::default();
     for ((_, images), mut file) in groups.iter().zip(files) {
         report.n_label_files += usize::from(file.exists);
         report.n_rows += file.n_rows;
+        evidence.add(&file.evidence);
         report.findings.append(&mut file.findings);
         if !file.exists {
             for &image in images {
@@ -176,6 +179,12 @@ pub fn check_to(
         }
     }
     report.findings.extend(labels_without_image(dataset));
+    if dataset.format == Format::Yolo {
+        let readings = evidence.findings(dataset.names.len());
+        report
+            .findings
+            .extend(readings.into_iter().map(|(rule, message)| Finding::of_dataset(dataset, rule, rule.info().severity, message)));
+    }
     for split in Split::ALL {
         if let Some(n) = n_unlabelled.get(&split) {
             let of = dataset.split(split).count();
@@ -195,6 +204,7 @@ struct FileReport {
     labels: Vec<Label>,
     exists: bool,
     n_rows: usize,
+    evidence: Evidence,
 }
 
 fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize], looks: &ImageLooks) -> FileReport {
@@ -239,12 +249,15 @@ fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize], looks: &Im
     report.exists = true;
     report.n_rows = labels.rows.len();
     report.labels = if labels.problem.is_some() { Vec::new() } else { labels.labels().collect() };
-    report.findings.extend(labels.problem.map(|problem| unreadable(format!("the file {problem}"))));
+    report.findings.extend(labels.problem.as_ref().map(|problem| {
+        let rule = labels.problem_rule.unwrap_or(Rule::LabelUnreadable);
+        finding(rule, rule.info().severity, rule.info().fix, format!("the file {problem}"))
+    }));
 
-    let mut rows = labels.rows.iter().filter_map(|row| {
-        let (rule, severity, fix, bbox, message) = judged(row)?;
+    report.evidence = Evidence::of(&labels);
+    let mut rows = row_check::findings(&labels, size).into_iter().map(|RowFinding { rule, severity, fix, line, bbox, message }| {
         let fix = if dataset.format == Format::PascalVoc && fix == Fixability::Auto { Fixability::Ask } else { fix };
-        Some(Finding { line: Some(row.line), bbox, ..finding(rule, severity, fix, message) })
+        Finding { line, bbox, ..finding(rule, severity, fix, message) }
     });
     report.findings.extend(rows.by_ref().take(MAX_FINDINGS_PER_FILE));
     let n_more = rows.count();
@@ -252,27 +265,6 @@ fn check_file(dataset: &Dataset, label_path: &Path, images: &[usize], looks: &Im
         last.message = format!("{}; and {n_more} more findings in this file", last.message);
     }
     report
-}
-
-type Judged = (Rule, Severity, Fixability, Option<Xywhn>, String);
-
-/// What is to be said about a row, if anything.
-fn judged(row: &Row) -> Option<Judged> {
-    match &row.verdict {
-        Verdict::Used(_) => None,
-        Verdict::Clamped { written, spill, .. } => {
-            let Xywhn { cx, cy, w, h } = written.bbox;
-            let past = [("left", w / 2.0 - cx), ("top", h / 2.0 - cy), ("right", cx + w / 2.0 - 1.0), ("bottom", cy + h / 2.0 - 1.0)];
-            let (side, past) = past.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-            let (severity, message) = if *spill {
-                (Severity::Info, format!("the box passes the {side} edge by rounding; it is cut there"))
-            } else {
-                (Severity::Warning, format!("the box reaches {:.1} % of the image past its {side} edge; it is cut there", past * 100.0))
-            };
-            Some((Rule::OutOfRange, severity, Fixability::Auto, Some(written.bbox), message))
-        }
-        Verdict::Dropped(dropped) => Some((dropped.rule, dropped.rule.info().severity, dropped.fix, dropped.bbox, dropped.reason.clone())),
-    }
 }
 
 fn about_the_whole(dataset: &Dataset) -> Vec<Finding> {

@@ -258,16 +258,16 @@ impl Dataset {
         let names = self.merged.as_ref().unwrap_or(&self.names);
         if bytes.len() as u64 > MAX_LABEL_BYTES {
             let problem = format!("is larger than {} MB", MAX_LABEL_BYTES >> 20);
-            return LabelFile { rows: Vec::new(), problem: Some(problem) };
+            return LabelFile { problem: Some(problem), ..LabelFile::default() };
         }
         match self.format {
             Format::Yolo => {
                 let options = ParseOptions { n_classes: names.len(), n_keypoint_fields: self.n_keypoint_fields };
-                parse::parse(bytes, options, image_size)
+                parse::parse_named(bytes, options, names, image_size)
             }
             Format::PascalVoc => match voc::parse_voc(bytes) {
                 Ok(file) => voc::rows(&file, names, image_size()),
-                Err((line, reason)) => LabelFile { rows: Vec::new(), problem: Some(format!("is broken XML, line {line}: {reason}")) },
+                Err((line, reason)) => LabelFile { problem: Some(format!("is broken XML, line {line}: {reason}")), ..LabelFile::default() },
             },
         }
     }

@@ -7,7 +7,8 @@
 //! A row is `class cx cy w h` as fractions of the image, or a polygon `class x1 y1 x2 y2 x3 y3 …` whose enclosing box
 //! counts. Each row is judged alone: a bad row never drops its neighbours, and a box row beside polygons stays a box.
 //! A byte-order mark, CRLF, lone CR, tabs, runs of blanks and blank lines are fine, as is an integral float as class.
-//! Never writes, never panics, never looks at pixels. Checks, fixes, training and conversion all read through here.
+//! A row that plainly means something in another spelling (decimal commas, a class by its name) is dropped with the text that
+//! would be used (`mend.rs`). Never writes, never panics, never looks at pixels. Checks, fixes, training and conversion all read through here.
 //!
 //! Source: the label format of the published YOLO trainers. The thresholds at the image's edge are in `edge.rs`.
 
@@ -17,6 +18,8 @@ use std::ops::Range;
 
 use super::edge::{self, EDGE_EPSILON, xywhn_from_edges};
 use super::label::{ClassId, Label, Polygon};
+use super::mend;
+use super::mend::Spelling;
 use super::rule::{Fixability, Rule};
 use crate::geom::Size;
 use crate::geom::Xywhn;
@@ -36,6 +39,12 @@ pub struct LabelFile {
     pub rows: Vec<Row>,
     /// Why the file as a whole is no label file; there are no rows then.
     pub problem: Option<String>,
+    /// What kind of problem it is, where it has a rule of its own.
+    pub problem_rule: Option<Rule>,
+    /// The file begins with a byte-order mark.
+    pub has_bom: bool,
+    /// Lines that hold nothing but blanks (and at least one) in a file with rows: 1-based number and bytes without line end.
+    pub blank_lines: Vec<(usize, Range<usize>)>,
 }
 
 /// One row that is not blank.
@@ -48,6 +57,8 @@ pub struct Row {
     pub verdict: Verdict,
     /// The row is a polygon; its label is the enclosing box.
     pub polygon: bool,
+    /// Of a polygon that could be read, else 0.
+    pub n_points: usize,
 }
 
 /// What becomes of a row.
@@ -70,8 +81,12 @@ pub struct Dropped {
     pub rule: Rule,
     pub fix: Fixability,
     pub reason: String,
+    /// The text that says what was meant and that training would use; `fix` writes it. Without one `fix` removes the row.
+    pub mended: Option<String>,
     /// The class, where it is one of the dataset's.
     pub class: Option<ClassId>,
+    /// The class as written, where it is a whole number that is not one of the dataset's.
+    pub foreign_class: Option<i64>,
     /// The box as written, where there is one with finite numbers.
     pub bbox: Option<Xywhn>,
     /// The row that it repeats, counted from 0 among the rows of the file.
@@ -117,21 +132,30 @@ impl LabelFile {
 /// `image_size` is asked at most once, and only when a box reaches past the image; without it (`None`) only boxes that
 /// are off by rounding may be cut.
 pub fn parse(bytes: &[u8], options: ParseOptions, image_size: &dyn Fn() -> Option<Size>) -> LabelFile {
-    if let Some(problem) = foreign_file(bytes) {
-        return LabelFile { rows: Vec::new(), problem: Some(problem.to_owned()) };
+    parse_named(bytes, options, &[], image_size)
+}
+
+/// As [`parse`], where the names of the classes are known: a row may begin with one.
+pub fn parse_named(bytes: &[u8], options: ParseOptions, names: &[String], image_size: &dyn Fn() -> Option<Size>) -> LabelFile {
+    if let Some((problem_rule, problem)) = foreign_file(bytes) {
+        return LabelFile { problem: Some(problem.to_owned()), problem_rule, ..LabelFile::default() };
     }
     let size = std::cell::OnceCell::new();
     let size = || *size.get_or_init(image_size);
     let mut rows: Vec<Row> = Vec::new();
+    let mut blank_lines = Vec::new();
     let mut seen: HashMap<Vec<u32>, usize> = HashMap::new();
     for (index, range) in lines(bytes).enumerate() {
         let fields: Vec<&[u8]> = tokens(&bytes[range.clone()]).map(|token| &bytes[range.clone()][token]).collect();
+        let line = index + 1;
         if fields.is_empty() {
+            if !range.is_empty() {
+                blank_lines.push((line, range));
+            }
             continue;
         }
-        let line = index + 1;
-        let (verdict, polygon) = match read_row(&fields, options) {
-            Err(dropped) => (Verdict::Dropped(dropped), false),
+        let (verdict, polygon, n_points) = match read_row(&fields, options) {
+            Err(dropped) => (Verdict::Dropped(dropped), false, 0),
             Ok(values) => {
                 let mut verdict = judge(&values, size);
                 if let Some(label) = verdict.label() {
@@ -141,32 +165,47 @@ pub fn parse(bytes: &[u8], options: ParseOptions, image_size: &dyn Fn() -> Optio
                             rule: Rule::DuplicateRow,
                             fix: Fixability::Auto,
                             reason: format!("the same class and coordinates as in line {}", rows[first].line),
-                            class: Some(label.class),
-                            bbox: Some(label.bbox),
                             same_as: Some(first),
+                            ..Dropped::of(label)
                         });
                     }
                 }
-                (verdict, values.polygon)
+                (verdict, values.polygon, if values.polygon { values.numbers.len() / 2 } else { 0 })
             }
         };
-        rows.push(Row { line, bytes: range, verdict, polygon });
+        rows.push(Row { line, bytes: range, verdict, polygon, n_points });
     }
     let n_used = rows.iter().filter(|row| row.verdict.label().is_some()).count();
     if n_used == 0 && bytes.contains(&0) {
-        return LabelFile { rows: Vec::new(), problem: Some("holds binary data, not text".to_owned()) };
+        return LabelFile { problem: Some("holds binary data, not text".to_owned()), ..LabelFile::default() };
     }
-    if n_used == 0 {
+    let n_mended = mend::mend(bytes, &mut rows, &mut seen, &Spelling { options, names, size: &size });
+    if n_used + n_mended == 0 {
         // Removing an image's only box would turn it into background: that is for a person to say.
         for row in &mut rows {
             if let Verdict::Dropped(dropped) = &mut row.verdict
-                && dropped.rule == Rule::ZeroSize
+                && matches!(dropped.rule, Rule::ZeroSize | Rule::NotANumber)
             {
                 dropped.fix = Fixability::Ask;
             }
         }
     }
-    LabelFile { rows, problem: None }
+    if rows.is_empty() {
+        blank_lines.clear(); // a background image, however it is spelled
+    }
+    LabelFile { rows, has_bom: bytes.starts_with(BOM), blank_lines, ..LabelFile::default() }
+}
+
+/// The text that a row has when it is used, and what makes it the same as another; `None` when it would not be used.
+pub(super) fn used_text(text: &str, options: ParseOptions, size: &dyn Fn() -> Option<Size>) -> Option<(String, Vec<u32>)> {
+    let bytes = text.as_bytes();
+    let fields: Vec<&[u8]> = tokens(bytes).map(|token| &bytes[token]).collect();
+    let values = read_row(&fields, options).ok()?;
+    let verdict = judge(&values, size);
+    let label = verdict.label()?;
+    let row = Row { line: 1, bytes: 0..bytes.len(), verdict, polygon: values.polygon, n_points: 0 };
+    let text = clamped_row(bytes, &row).and_then(|cut| String::from_utf8(cut).ok()).unwrap_or_else(|| text.to_owned());
+    Some((text, values.identity(label)))
 }
 
 /// The text of a row after its box was cut at the image's edge; `None` unless the verdict is `Clamped`.
@@ -218,20 +257,32 @@ pub fn row_text(label: &Label) -> String {
 }
 
 /// Files that are surely something else, known by their first bytes.
-fn foreign_file(bytes: &[u8]) -> Option<&'static str> {
+fn foreign_file(bytes: &[u8]) -> Option<(Option<Rule>, &'static str)> {
     if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
-        return Some("is UTF-16 text; save it as UTF-8");
+        return Some((Some(Rule::Utf16Text), "is UTF-16 text; save it as UTF-8"));
     }
     let text = bytes.strip_prefix(BOM).unwrap_or(bytes).trim_ascii_start();
     if text.starts_with(b"version https://git-lfs") {
-        Some("is a Git LFS pointer, not labels; run `git lfs pull`")
+        Some((Some(Rule::LfsPointer), "is a Git LFS pointer, not labels; run `git lfs pull`"))
     } else if text.starts_with(b"<") && !text.starts_with(b"<<<<<<<") {
-        Some("is HTML or XML, not YOLO text")
+        Some((None, "is HTML or XML, not YOLO text"))
     } else if text.starts_with(b"{") || text.starts_with(b"[") {
-        Some("is JSON, not YOLO text")
+        Some((None, "is JSON, not YOLO text"))
     } else {
         None
     }
+}
+
+/// The text of a UTF-16 file; `None` when it is none, or broken.
+pub(super) fn from_utf16(bytes: &[u8]) -> Option<String> {
+    let unit: fn([u8; 2]) -> u16 = match bytes {
+        [0xFF, 0xFE, ..] => u16::from_le_bytes,
+        [0xFE, 0xFF, ..] => u16::from_be_bytes,
+        _ => return None,
+    };
+    let (pairs, rest) = bytes[2..].as_chunks::<2>();
+    let units: Vec<u16> = pairs.iter().map(|&pair| unit(pair)).collect();
+    String::from_utf16(&units).ok().filter(|_| rest.is_empty())
 }
 
 pub(super) const BOM: &[u8] = "\u{feff}".as_bytes();
@@ -314,20 +365,40 @@ fn box_of(numbers: &[f64]) -> Xywhn {
     Xywhn { cx: numbers[0] as f32, cy: numbers[1] as f32, w: numbers[2] as f32, h: numbers[3] as f32 }
 }
 
+impl Dropped {
+    /// A row that is dropped without a class or box that could be told.
+    pub(super) fn new(rule: Rule, fix: Fixability, reason: String) -> Self {
+        Self { rule, fix, reason, mended: None, class: None, foreign_class: None, bbox: None, same_as: None }
+    }
+
+    /// What is known of a row whose label can be read; rule and reason are to be filled in.
+    fn of(label: Label) -> Self {
+        let mut dropped = Self::new(Rule::OutOfRange, Fixability::None, String::new());
+        (dropped.class, dropped.bbox) = (Some(label.class), Some(label.bbox));
+        dropped
+    }
+}
+
 fn read_row(fields: &[&[u8]], options: ParseOptions) -> Result<Values, Dropped> {
-    let dropped = |rule: Rule, fix: Fixability, reason: String| Dropped { rule, fix, reason, class: None, bbox: None, same_as: None };
+    use Fixability::Ask;
+    if let Some((rule, reason)) = foreign_row(fields) {
+        return Err(Dropped::new(rule, Ask, reason));
+    }
     let keypoints = options.n_keypoint_fields.is_some_and(|n| fields.len() == 5 + n);
+    if !keypoints && looks_like_pose(fields) {
+        let reason = format!("{} fields with {} visibilities of 0, 1 or 2 look like keypoints", fields.len(), (fields.len() - 5) / 3);
+        return Err(Dropped::new(Rule::PoseRow, Ask, reason));
+    }
     let polygon = !keypoints && fields.len() >= 7 && fields.len() % 2 == 1;
     if fields.len() != 5 && !keypoints && !polygon {
-        let (fix, reason) = match fields.len() {
-            1 if fields[0].contains(&b',') || fields[0].contains(&b';') => {
-                (Fixability::Ask, "fields are separated by commas or semicolons, expected blanks".to_owned())
+        return Err(match fields.len() {
+            6 => Dropped::new(Rule::WrongFieldCount, Ask, sixth_field(fields[5])),
+            n if n < 5 => {
+                let reason = format!("{n} field{}, expected 5: class cx cy w h", if n == 1 { "" } else { "s" });
+                Dropped::new(Rule::WrongFieldCount, Fixability::None, reason)
             }
-            6 => (Fixability::Ask, "6 fields, expected 5: the last may be a confidence or a track id".to_owned()),
-            n if n < 5 => (Fixability::None, format!("{n} field{}, expected 5: class cx cy w h", if n == 1 { "" } else { "s" })),
-            n => (Fixability::Ask, format!("{n} fields, expected 5, or an odd number from 7 for a polygon")),
-        };
-        return Err(dropped(Rule::WrongFieldCount, fix, reason));
+            n => Dropped::new(Rule::OddPolygon, Ask, format!("{n} fields, expected 5, or an odd number from 7 for a polygon")),
+        });
     }
 
     let mut numbers = Vec::with_capacity(fields.len() - 1);
@@ -336,39 +407,93 @@ fn read_row(fields: &[&[u8]], options: ParseOptions) -> Result<Values, Dropped> 
             Some(value) if (value as f32).is_finite() => numbers.push(value),
             Some(_) => {
                 let reason = format!("field {} is {}, expected a finite number", index + 1, shown(field));
-                return Err(dropped(Rule::NotANumber, Fixability::Ask, reason));
+                return Err(Dropped::new(Rule::NotANumber, Fixability::Auto, reason));
             }
             None => {
                 let what = if index == 0 { "the class" } else { &format!("field {}", index + 1) };
-                let reason = format!("{what} is {}, expected a number", shown(field));
-                return Err(dropped(Rule::NotANumber, Fixability::Ask, reason));
+                return Err(Dropped::new(Rule::NotANumber, Ask, format!("{what} is {}, expected a number", shown(field))));
             }
         }
     }
     let class = numbers.remove(0);
     let n_classes = options.n_classes;
     if class.fract() != 0.0 || class < 0.0 || class >= n_classes as f64 {
-        let reason = if class.fract() == 0.0 {
-            match n_classes {
-                0 => format!("class {class}, but the dataset has no class names"),
-                _ => format!("class {class} is not one of the dataset's {n_classes} classes (0 to {})", n_classes - 1),
-            }
+        let (rule, reason) = if class.fract() != 0.0 {
+            (Rule::ClassNotWhole, format!("class {class} is not a whole number"))
+        } else if class < 0.0 {
+            (Rule::NegativeClass, format!("class {class} is negative"))
+        } else if n_classes == 0 {
+            (Rule::ClassOutsideNames, format!("class {class}, but the dataset has no class names"))
         } else {
-            format!("class {class} is not a whole number")
+            (Rule::ClassOutsideNames, format!("class {class} is not one of the dataset's {n_classes} classes (0 to {})", n_classes - 1))
         };
-        let bbox = (!polygon).then(|| box_of(&numbers));
-        return Err(Dropped { bbox, ..dropped(Rule::ClassOutsideNames, Fixability::Ask, reason) });
+        let mut dropped = Dropped::new(rule, Ask, reason);
+        dropped.bbox = (!polygon).then(|| box_of(&numbers));
+        dropped.foreign_class = (class.fract() == 0.0).then_some(class as i64);
+        return Err(dropped);
     }
     Ok(Values { class: ClassId(class as u32), numbers, polygon })
+}
+
+/// A row that cannot be one as it is spelled, whatever its fields count.
+fn foreign_row(fields: &[&[u8]]) -> Option<(Rule, String)> {
+    let first = fields[0];
+    if [&b"<<<<<<<"[..], b"=======", b">>>>>>>", b"|||||||"].iter().any(|marker| first.starts_with(marker)) {
+        return Some((Rule::ConflictMarker, "a merge conflict was left in the file".to_owned()));
+    }
+    let n_numbers = fields.iter().take_while(|field| number(field).is_some()).count();
+    if n_numbers == fields.len() {
+        return None;
+    }
+    if n_numbers == 0 && fields.len() >= 5 && fields[fields.len() - 4..].iter().all(|field| number(field).is_some()) {
+        let name = fields[..fields.len() - 4].join(&b' ');
+        return Some((Rule::ClassByName, format!("the class is {}, expected a number", shown(&name))));
+    }
+    if fields.len() > 5 && n_numbers == 5 {
+        return Some((Rule::TrailingText, format!("{} stands behind the five numbers", shown(fields[5]))));
+    }
+    let has_separator = |field: &&&[u8]| field.contains(&b',') || field.contains(&b';');
+    if fields.iter().any(|field| has_separator(&field)) {
+        return Some(if mend::with_points(fields).is_some() {
+            (Rule::CommaDecimals, "the numbers have commas, expected decimal points".to_owned())
+        } else {
+            (Rule::CommaSeparated, "fields are separated by commas or semicolons, expected blanks".to_owned())
+        });
+    }
+    None
+}
+
+/// What a sixth field may be: track ids are whole numbers from 1, confidences lie in 0 to 1.
+fn sixth_field(field: &[u8]) -> String {
+    let what = match number(field) {
+        Some(value) if value >= 1.0 && value.fract() == 0.0 => "the last is probably a track id",
+        Some(value) if (0.0..=1.0).contains(&value) => "the last is probably a confidence",
+        _ => "the last may be a confidence or a track id",
+    };
+    format!("6 fields, expected 5: {what}")
+}
+
+/// A box with points in threes, each with a visibility of 0, 1 or 2 and, where it is visible, inside the box.
+fn looks_like_pose(fields: &[&[u8]]) -> bool {
+    if fields.len() < 8 || !(fields.len() - 5).is_multiple_of(3) {
+        return false;
+    }
+    let values: Option<Vec<f64>> = fields[1..].iter().map(|field| number(field)).collect();
+    let Some(values) = values else { return false };
+    let [cx, cy, w, h] = [values[0], values[1], values[2], values[3]];
+    let within = |value: f64, centre: f64, size: f64| (value - centre).abs() <= size / 2.0 + 0.01;
+    values[4..].as_chunks::<3>().0.iter().all(|&[x, y, visibility]| match visibility {
+        0.0 => (0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y),
+        1.0 | 2.0 => within(x, cx, w) && within(y, cy, h),
+        _ => false,
+    })
 }
 
 /// Judges the box of a well-formed row.
 fn judge(values: &Values, size: impl Fn() -> Option<Size>) -> Verdict {
     let written = values.written();
     let Xywhn { cx, cy, w, h } = written.bbox;
-    let dropped = |rule: Rule, fix: Fixability, reason: String| {
-        Verdict::Dropped(Dropped { rule, fix, reason, class: Some(written.class), bbox: Some(written.bbox), same_as: None }) //
-    };
+    let dropped = |rule: Rule, fix: Fixability, reason: String| Verdict::Dropped(Dropped { rule, fix, reason, ..Dropped::of(written) });
     if w < 0.0 || h < 0.0 {
         return dropped(Rule::NegativeSize, Fixability::Ask, format!("width {w}, height {h}"));
     }
@@ -458,23 +583,26 @@ mod tests {
             ("0 .5 .5 .2 .4", "used 0 0.5 0.5 0.2 0.4"),
             ("1.0\t0.5  0.5 2e-1 0.4\t ", "used 1 0.5 0.5 0.2 0.4"),
             ("2 0.5 0.5 1 1", "used 2 0.5 0.5 1 1"),
-            ("1.5 .5 .5 .2 .2", "class-outside-names ask"),
+            ("1.5 .5 .5 .2 .2", "class-not-whole ask"),
             ("3 .5 .5 .2 .2", "class-outside-names ask"),
-            ("-1 .5 .5 .2 .2", "class-outside-names ask"),
+            ("-1 .5 .5 .2 .2", "negative-class ask"),
             ("99999999999999999999 .5 .5 .2 .2", "class-outside-names ask"),
-            ("car .5 .5 .2 .2", "not-a-number ask"),
+            ("car .5 .5 .2 .2", "class-by-name ask"),
             ("0 nan .5 .2 .2", "not-a-number ask"),
             ("0 .5 .5 inf .2", "not-a-number ask"),
             ("0 .5 .5 1e99 .2", "not-a-number ask"),
-            ("0 0,5 0,5 0,2 0,2", "not-a-number ask"),
-            ("0,0.5,0.5,0.2,0.2", "wrong-field-count ask"),
+            ("0 0,5 0,5 0,2 0,2", "comma-decimals auto"),
+            ("0,0.5,0.5,0.2,0.2", "comma-separated auto"),
             ("0 .5 .5 .2", "wrong-field-count none"),
             ("0 .5 .5 .2 .2 .9", "wrong-field-count ask"),
-            ("0 .5 .5 .2 .2 # car", "not-a-number ask"),
-            ("0 .1 .1 .3 .1 .3 .3 .2", "wrong-field-count ask"),
+            ("0 .5 .5 .2 .2 # car", "trailing-text ask"),
+            ("0 .1 .1 .3 .1 .3 .3 .2", "odd-polygon ask"),
             ("0 .1 .1 .3 .1 .3 .5", "used 0 0.2 0.3 0.2 0.4"),
             ("0 .5 .5 0 .2", "zero-size ask"),
-            ("0 .5 .5 -.2 .2", "negative-size ask"),
+            ("0 .5 .5 -.2 .2", "negative-size auto"),
+            ("0 .05 .5 -.2 .2", "negative-size ask"),
+            ("<<<<<<< HEAD", "conflict-marker ask"),
+            ("0 .5 .5 .4 .4 .5 .5 2 .6 .4 0", "pose-row ask"),
             ("0 50 60 20 30", "coordinates-in-pixels ask"),
             ("0 1 .5 .2 .2", "clamped 0 0.95 0.5 0.1 0.2"),
             ("0 .05 .05 .2 .2", "clamped 0 0.075 0.075 0.15 0.15"),

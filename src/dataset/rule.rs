@@ -2,7 +2,9 @@
 //!
 //! Every reader of labels names a fault by its `Rule`; the command line, the window and the documentation take their
 //! words from `Rule::info`. A finding may be milder or less mendable than its rule's entry, never the other way round.
-//! Thresholds of the rules live where they are applied (`parse.rs`, `voc.rs`).
+//! Thresholds of the rules live where they are applied (`parse.rs`, `row_check.rs`, `reading.rs`, `voc.rs`).
+
+mod label_rows;
 
 /// How much a fault matters. `Error`: something is not used in training, or cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +55,35 @@ pub enum Rule {
     NegativeSize,
     DuplicateRow,
     CoordinatesInPixels,
+
+    // Of label rows (`parse.rs`, `mend.rs`, `row_check.rs`, `reading.rs`).
+    RoundingSpill,
+    ClassNotWhole,
+    NegativeClass,
+    ClassByName,
+    CommaDecimals,
+    CommaSeparated,
+    TrailingText,
+    OddPolygon,
+    PoseRow,
+    ConflictMarker,
+    PolygonRows,
+    OrientedBoxes,
+    ByteOrderMark,
+    BlankRow,
+    Utf16Text,
+    LfsPointer,
+    TinyBox,
+    HugeBox,
+    ExtremeShape,
+    NearDuplicate,
+    TwoClassesOneBox,
+    CoordinatesAreCorners,
+    CoordinatesFromTopLeft,
+    AxesSwapped,
+    ClassesFromOne,
+
+    // Of files and datasets.
     LabelUnreadable,
     ImageUnreadable,
     LabelWithoutImage,
@@ -112,7 +143,7 @@ pub struct RuleInfo {
 }
 
 impl Rule {
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 74] = [
         Self::OutOfRange,
         Self::ClassOutsideNames,
         Self::WrongFieldCount,
@@ -121,6 +152,31 @@ impl Rule {
         Self::NegativeSize,
         Self::DuplicateRow,
         Self::CoordinatesInPixels,
+        Self::RoundingSpill,
+        Self::ClassNotWhole,
+        Self::NegativeClass,
+        Self::ClassByName,
+        Self::CommaDecimals,
+        Self::CommaSeparated,
+        Self::TrailingText,
+        Self::OddPolygon,
+        Self::PoseRow,
+        Self::ConflictMarker,
+        Self::PolygonRows,
+        Self::OrientedBoxes,
+        Self::ByteOrderMark,
+        Self::BlankRow,
+        Self::Utf16Text,
+        Self::LfsPointer,
+        Self::TinyBox,
+        Self::HugeBox,
+        Self::ExtremeShape,
+        Self::NearDuplicate,
+        Self::TwoClassesOneBox,
+        Self::CoordinatesAreCorners,
+        Self::CoordinatesFromTopLeft,
+        Self::AxesSwapped,
+        Self::ClassesFromOne,
         Self::LabelUnreadable,
         Self::ImageUnreadable,
         Self::LabelWithoutImage,
@@ -225,6 +281,31 @@ impl Rule {
                 fix: Ask,
                 why: "YOLO labels are fractions of the image; whether pixels were meant, and of which picture size, must be asked",
             },
+            Self::RoundingSpill => &label_rows::ROUNDING_SPILL,
+            Self::ClassNotWhole => &label_rows::CLASS_NOT_WHOLE,
+            Self::NegativeClass => &label_rows::NEGATIVE_CLASS,
+            Self::ClassByName => &label_rows::CLASS_BY_NAME,
+            Self::CommaDecimals => &label_rows::COMMA_DECIMALS,
+            Self::CommaSeparated => &label_rows::COMMA_SEPARATED,
+            Self::TrailingText => &label_rows::TRAILING_TEXT,
+            Self::OddPolygon => &label_rows::ODD_POLYGON,
+            Self::PoseRow => &label_rows::POSE_ROW,
+            Self::ConflictMarker => &label_rows::CONFLICT_MARKER,
+            Self::PolygonRows => &label_rows::POLYGON_ROWS,
+            Self::OrientedBoxes => &label_rows::ORIENTED_BOXES,
+            Self::ByteOrderMark => &label_rows::BYTE_ORDER_MARK,
+            Self::BlankRow => &label_rows::BLANK_ROW,
+            Self::Utf16Text => &label_rows::UTF16_TEXT,
+            Self::LfsPointer => &label_rows::LFS_POINTER,
+            Self::TinyBox => &label_rows::TINY_BOX,
+            Self::HugeBox => &label_rows::HUGE_BOX,
+            Self::ExtremeShape => &label_rows::EXTREME_SHAPE,
+            Self::NearDuplicate => &label_rows::NEAR_DUPLICATE,
+            Self::TwoClassesOneBox => &label_rows::TWO_CLASSES_ONE_BOX,
+            Self::CoordinatesAreCorners => &label_rows::COORDINATES_ARE_CORNERS,
+            Self::CoordinatesFromTopLeft => &label_rows::COORDINATES_FROM_TOP_LEFT,
+            Self::AxesSwapped => &label_rows::AXES_SWAPPED,
+            Self::ClassesFromOne => &label_rows::CLASSES_FROM_ONE,
             Self::LabelUnreadable => &RuleInfo {
                 id: "label-unreadable",
                 title: "Label file cannot be read",
@@ -530,6 +611,6 @@ mod tests {
     fn ids_are_kebab_case_and_unique() {
         let ids: HashSet<_> = Rule::ALL.iter().map(|rule| rule.id()).collect();
         assert_eq!(ids.len(), Rule::ALL.len());
-        assert!(ids.iter().all(|id| id.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+        assert!(ids.iter().all(|id| id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')));
     }
 }

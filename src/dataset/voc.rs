@@ -164,24 +164,20 @@ pub fn rows(file: &VocFile, names: &[String], image_size: Option<Size>) -> Label
             if first != index {
                 let reason = format!("the same class and box as the object in line {}", file.objects[first].line);
                 verdict = Verdict::Dropped(Dropped {
-                    rule: Rule::DuplicateRow,
-                    fix: Fixability::Ask,
-                    reason,
                     class: Some(class),
                     bbox: Some(bbox),
                     same_as: Some(first),
+                    ..Dropped::new(Rule::DuplicateRow, Fixability::Ask, reason)
                 });
             }
         }
-        Row { line: object.line, bytes: object.bytes.clone(), verdict, polygon: false }
+        Row { line: object.line, bytes: object.bytes.clone(), verdict, polygon: false, n_points: 0 }
     });
-    LabelFile { rows: rows.collect(), problem: None }
+    LabelFile { rows: rows.collect(), ..LabelFile::default() }
 }
 
 fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
-    let dropped = |rule, reason| {
-        Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class: None, bbox: None, same_as: None }) //
-    };
+    let dropped = |rule, reason| Verdict::Dropped(Dropped::new(rule, Fixability::Ask, reason));
     let Some(class) = names.iter().position(|name| *name == object.name) else {
         return dropped(Rule::ClassOutsideNames, format!("class {:?} is not among the dataset's names", object.name));
     };
@@ -199,7 +195,7 @@ fn judge(object: &VocObject, names: &[String], size: Option<Size>) -> Verdict {
     let written = Label { class, bbox: edge::xywhn_from_edges(edges) };
     let dropped = |rule, reason| {
         let (class, bbox) = (Some(class), Some(written.bbox));
-        Verdict::Dropped(Dropped { rule, fix: Fixability::Ask, reason, class, bbox, same_as: None })
+        Verdict::Dropped(Dropped { class, bbox, ..Dropped::new(rule, Fixability::Ask, reason) })
     };
     if written.bbox.w == 0.0 || written.bbox.h == 0.0 {
         return dropped(Rule::ZeroSize, format!("width {}, height {} pixels", x2 - x1, y2 - y1));

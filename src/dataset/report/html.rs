@@ -240,9 +240,13 @@ mod tests {
         draw::draw_box(&mut picture, Xyxy::new(300.0, 200.0, 320.0, 220.0), [250; 3], "");
         let reduced = ReducedPicture { full_size: picture.size, picture };
         let path = root.path().join("cut.jpg");
-        for (cx, cy, side, finds) in
-            [(0.775, 0.7, 0.05, true), (0.2, 0.2, 0.05, false), (7.0, -3.0, 0.05, false), (0.5, 0.5, 40.0, true), (f32::NAN, 0.5, 0.1, true)]
-        {
+        for (cx, cy, side, finds) in [
+            (0.775, 0.7, 0.05, true),
+            (0.2, 0.2, 0.05, false),
+            (7.0, -3.0, 0.05, false),
+            (0.5, 0.5, 40.0, true),
+            (f32::NAN, 0.5, 0.1, true),
+        ] {
             std::fs::write(&path, shown(&reduced, Some(Xywhn { cx, cy, w: side, h: side })).unwrap()).unwrap();
             let cut = decode(&path).unwrap();
             assert!(cut.size.width <= SIZE.width && cut.size.height <= SIZE.height);

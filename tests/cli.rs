@@ -65,7 +65,7 @@ fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn findings_are_told_by_rule_severity_and_number_and_as_documents() {
     let dir = Dir::new();
-    dir.sample("broken", "16", &["--broken"]);
+    dir.sample("broken", "32", &["--broken"]);
     let told = |args: &[&str]| {
         let output = dir.boxwright(&[&["check", "broken"], args].concat());
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())

@@ -108,7 +108,7 @@ fn classes_and_splits_filter_the_grid() {
 fn the_whole_main_job_is_asked_for_by_keys() {
     let mut setup = opened(|session| session.weights = Some("w.safetensors".into()));
     setup.press(egui::Modifiers::NONE, Key::F5);
-    setup.assert_asked("Check { path: None }");
+    setup.assert_asked("Check { path: None, images: Header }");
     setup.press(egui::Modifiers::COMMAND, Key::Z);
     setup.assert_asked("Undo");
     setup.press(egui::Modifiers::NONE, Key::F7);

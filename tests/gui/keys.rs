@@ -72,7 +72,7 @@ fn a_focused_button_keeps_the_keys_that_press_it() {
     keys.changed.insert("Check".to_owned(), vec!["Enter".to_owned()]);
     let (mut harness, _dir) = opened(keys, |_| {});
     press(&mut harness, Modifiers::NONE, Key::Enter);
-    assert_eq!(harness.state_mut().take_asked(), ["Check { path: None }"]);
+    assert_eq!(harness.state_mut().take_asked(), ["Check { path: None, images: Header }"]);
     harness.state_mut().app().window.workspace = Workspace::Data;
     harness.run_steps(2);
     harness.get_by_label("Open…").focus();
@@ -87,7 +87,7 @@ fn a_key_of_the_map_does_not_move_the_focus() {
     keys.changed.insert("Check".to_owned(), vec!["Tab".to_owned()]);
     let (mut harness, _dir) = opened(keys, |_| {});
     press(&mut harness, Modifiers::NONE, Key::Tab);
-    assert_eq!(harness.state_mut().take_asked(), ["Check { path: None }"]);
+    assert_eq!(harness.state_mut().take_asked(), ["Check { path: None, images: Header }"]);
     assert_eq!(harness.ctx.memory(egui::Memory::focused), None);
 }
 

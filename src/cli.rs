@@ -50,14 +50,11 @@ fn open_window(_: args::Window) -> ExitCode {
 
 /// Carries out one command and prints what happens.
 fn run(command: Command, json: bool) -> ExitCode {
-    let mut session = Session::new(Settings::load(), Arc::new(|| {}));
+    let mut session = match begun(command) {
+        Ok(session) => session,
+        Err(failure) => return fail(&failure),
+    };
     let mut printer = Printer::new(json);
-    session.apply(command);
-    if let Some(notice) = session.notices.first() {
-        // The command was refused before a job began.
-        return fail(&Failure::mendable(notice.text.clone(), notice.hint.clone()));
-    }
-    stop_job_on_interrupt(&session);
     let mut code = ExitCode::SUCCESS;
     while let Some(event) = session.wait() {
         if let Err(error) = printer.event(&event) {
@@ -80,12 +77,20 @@ fn run(command: Command, json: bool) -> ExitCode {
     code
 }
 
-fn stop_job_on_interrupt(session: &Session) {
+/// A session that carries out a command, and stops it at Ctrl-C.
+fn begun(command: Command) -> Result<Session, Failure> {
+    let mut session = Session::new(Settings::load(), Arc::new(|| {}));
+    session.apply(command);
+    if let Some(notice) = session.notices.first() {
+        // The command was refused before a job began.
+        return Err(Failure::mendable(notice.text.clone(), notice.hint.clone()));
+    }
     if let Some(status) = session.jobs.first()
         && let Some(flag) = session.cancel_flag(status.id)
     {
         stop_on_interrupt(flag);
     }
+    Ok(session)
 }
 
 /// The first Ctrl-C asks the job to stop and leave its files whole; the second ends the program at once.

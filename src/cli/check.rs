@@ -6,7 +6,6 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::ValueEnum;
 
@@ -14,7 +13,7 @@ use super::print::Printer;
 use crate::dataset::Dataset;
 use crate::dataset::check::{CheckReport, Severity};
 use crate::dataset::report::{Selection, counts, html, sarif};
-use crate::session::{Command, CommandDone, Event, Failure, Session, Settings};
+use crate::session::{Command, CommandDone, Event, Failure};
 
 /// How findings are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,11 +30,12 @@ pub(super) enum Format {
 
 /// Checks the dataset at `path` and tells what was asked for.
 pub(super) fn run(path: &Path, command: Command, selection: &Selection, format: Format) -> ExitCode {
-    let mut session = Session::new(Settings::load(), Arc::new(|| {}));
+    let mut session = match super::begun(command) {
+        Ok(session) => session,
+        Err(failure) => return super::fail(&failure),
+    };
     let is_document = matches!(format, Format::Sarif | Format::Html);
     let mut printer = Printer::new(format == Format::Json);
-    session.apply(command);
-    super::stop_job_on_interrupt(&session);
     let mut code = ExitCode::SUCCESS;
     let mut n_told = 0;
     while let Some(event) = session.wait() {

@@ -144,7 +144,7 @@ fn reason(chosen: &Chosen, session: &Session, place: KeyPlace) -> Option<&'stati
     }
 }
 
-/// What fits the text, best first; of actions, those that can be done now, but for those that a title names.
+/// What fits the text, best first; an action that cannot be done now comes behind what fits nearly as well, unless it is named.
 fn find(query: &str, session: &Session, can_be_done: impl Fn(&Chosen) -> bool) -> Vec<Entry> {
     let query = query.trim();
     let mut entries = Vec::new();

@@ -5,8 +5,9 @@
 //! used, repeated rows, empty boxes and lines of blanks are gone, UTF-16 and byte-order marks too; what was changed.
 //!
 //! Only what the parser calls `Fixability::Auto` is done, so training keeps every label that it saw before, and a second
-//! fix finds nothing. Rows that need no change stay byte for byte, as do line ends and a missing last line end. Files are planned first; then the edit is recorded; then each file is replaced as a whole, unless it
-//! changed since it was read. Never touches an image, never guesses.
+//! fix finds nothing. Rows that need no change stay byte for byte, as do line ends and a missing last line end. Files are
+//! planned first; then the edit is recorded; then each file is replaced as a whole, unless it changed since it was read. Never
+//! touches an image, never guesses.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;

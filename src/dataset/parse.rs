@@ -8,7 +8,8 @@
 //! counts. Each row is judged alone: a bad row never drops its neighbours, and a box row beside polygons stays a box.
 //! A byte-order mark, CRLF, lone CR, tabs, runs of blanks and blank lines are fine, as is an integral float as class.
 //! A row that plainly means something in another spelling (decimal commas, a class by its name) is dropped with the text that
-//! would be used (`mend.rs`). Never writes, never panics, never looks at pixels. Checks, fixes, training and conversion all read through here.
+//! would be used (`mend.rs`). Never writes, never panics, never looks at pixels. Checks, fixes, training and conversion all read
+//! through here.
 //!
 //! Source: the label format of the published YOLO trainers. The thresholds at the image's edge are in `edge.rs`.
 
@@ -473,7 +474,8 @@ fn sixth_field(field: &[u8]) -> String {
     format!("6 fields, expected 5: {what}")
 }
 
-/// A box with points in threes, each with a visibility of 0, 1 or 2 and, where it is visible, inside the box.
+/// A box with points in threes, each with a visibility of 0, 1 or 2 and, where it is visible, inside the box. One has to be 2, which
+/// no coordinate of a polygon is: those at the image's edges are 0 and 1.
 fn looks_like_pose(fields: &[&[u8]]) -> bool {
     if fields.len() < 8 || !(fields.len() - 5).is_multiple_of(3) {
         return false;
@@ -482,11 +484,14 @@ fn looks_like_pose(fields: &[&[u8]]) -> bool {
     let Some(values) = values else { return false };
     let [cx, cy, w, h] = [values[0], values[1], values[2], values[3]];
     let within = |value: f64, centre: f64, size: f64| (value - centre).abs() <= size / 2.0 + 0.01;
-    values[4..].as_chunks::<3>().0.iter().all(|&[x, y, visibility]| match visibility {
-        0.0 => (0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y),
-        1.0 | 2.0 => within(x, cx, w) && within(y, cy, h),
-        _ => false,
-    })
+    let (points, _) = values[4..].as_chunks::<3>();
+    let is_visible = |&[.., visibility]: &[f64; 3]| visibility == 2.0;
+    points.iter().any(is_visible)
+        && points.iter().all(|&[x, y, visibility]| match visibility {
+            0.0 => (0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y),
+            1.0 | 2.0 => within(x, cx, w) && within(y, cy, h),
+            _ => false,
+        })
 }
 
 /// Judges the box of a well-formed row.
@@ -603,6 +608,9 @@ mod tests {
             ("0 .05 .5 -.2 .2", "negative-size ask"),
             ("<<<<<<< HEAD", "conflict-marker ask"),
             ("0 .5 .5 .4 .4 .5 .5 2 .6 .4 0", "pose-row ask"),
+            // Polygons in the corners of the image.
+            ("0 .1 .1 .2 .1 .1 .2 0 .1 .1 0", "used 0 0.1 0.1 0.2 0.2"),
+            ("0 .9 .9 .8 .9 .9 .8 1 .9 .9 1", "used 0 0.9 0.9 0.2 0.2"),
             ("0 50 60 20 30", "coordinates-in-pixels ask"),
             ("0 1 .5 .2 .2", "clamped 0 0.95 0.5 0.1 0.2"),
             ("0 .05 .05 .2 .2", "clamped 0 0.075 0.075 0.15 0.15"),
